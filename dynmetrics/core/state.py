@@ -1,0 +1,134 @@
+"""What a metric accumulates, and how two accumulations become one.
+
+A state never changes in place: accumulating gives a new tensor. That is why a snapshot is a handful
+of references, a failed update can be undone for nothing, a loaded checkpoint is never edited, and a
+state made inside `torch.inference_mode` does no harm outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from dynmetrics.core.checks import describe, refuse
+
+GROWS: Literal["grows"] = "grows"
+"""An axis that is as long as the longest batch seen, aligned at index 0: a curve over T."""
+
+BY_DATA: Literal["by data"] = "by data"
+"""An axis whose length the first batch sets and every later one must match: classes, features."""
+
+Size = int | Literal["grows", "by data"]
+State = Tensor | list[Tensor]
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """The declaration of one state.
+
+    `shape` is the state's shape, or for rows the shape of one row. Rows are kept as a list of
+    chunks, at most `capacity` rows on one rank.
+    """
+
+    name: str
+    reduction: Literal["sum", "max", "min", "rows"]
+    shape: tuple[Size, ...]
+    dtype: torch.dtype
+    capacity: int | None = None
+
+    @property
+    def fill(self) -> float:
+        """The neutral element of the reduction, which pads axes that grow."""
+        if self.reduction == "sum":
+            return 0
+        bounds = torch.finfo(self.dtype) if self.dtype.is_floating_point else None
+        if bounds is not None:
+            return -torch.inf if self.reduction == "max" else torch.inf
+        limits = torch.iinfo(self.dtype)
+        return limits.min if self.reduction == "max" else limits.max
+
+    def initial(self, device: torch.device) -> State:
+        """The state before any data. Open axes have length 0."""
+        if self.reduction == "rows":
+            return []
+        sizes = [size if isinstance(size, int) else 0 for size in self.shape]
+        return torch.full(sizes, self.fill, dtype=self.dtype, device=device)
+
+
+def common_shape(spec: StateSpec, shapes: Iterable[tuple[int, ...]], where: str) -> tuple[int, ...]:
+    """The shape into which states of all `shapes` fit; `where` says whose they are, for the error.
+
+    An axis of length 0 that the data has yet to set fits every length.
+    """
+    shapes = list(shapes)
+    common: list[int] = []
+    for axis, size in enumerate(spec.shape):
+        lengths = {shape[axis] for shape in shapes if len(shape) == len(spec.shape)}
+        if size == BY_DATA:
+            lengths = lengths - {0} or {0}
+        if size == GROWS and lengths:
+            lengths = {max(lengths)}
+        if len(lengths) != 1 or (isinstance(size, int) and lengths != {size}):
+            raise refuse(where, f"{spec.name} of shape {spec.shape}", f"shapes {shapes}")
+        common.append(lengths.pop())
+    if any(len(shape) != len(spec.shape) for shape in shapes):
+        raise refuse(where, f"{spec.name} of shape {spec.shape}", f"shapes {shapes}")
+    return tuple(common)
+
+
+def padded(spec: StateSpec, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`tensor` in the corner of a tensor of `shape` that is neutral elsewhere."""
+    if tensor.shape == shape:
+        return tensor
+    result = torch.full(shape, spec.fill, dtype=tensor.dtype, device=tensor.device)
+    result[tuple(slice(size) for size in tensor.shape)] = tensor
+    return result
+
+
+def combine(spec: StateSpec, state: State, other: State) -> State:
+    """`state` and `other` as one, with shape, dtype and capacity checked; neither is changed."""
+    reduction = spec.reduction
+    if reduction == "rows":
+        return _combine_rows(spec, state, other)
+    if not (isinstance(state, Tensor) and isinstance(other, Tensor)):
+        raise refuse(spec.name, "a tensor", describe(other))
+    if other.device != state.device:
+        raise refuse(spec.name, f"data on the metric's device {state.device}", describe(other))
+    if other.shape != state.shape:
+        shape = common_shape(spec, [tuple(state.shape), tuple(other.shape)], "update")
+        state, other = padded(spec, state, shape), padded(spec, other, shape)
+    if reduction == "sum":
+        result = state + other
+    else:
+        result = (torch.maximum if reduction == "max" else torch.minimum)(state, other)
+    if result.dtype is not spec.dtype:
+        raise refuse(spec.name, f"data that adds up in {spec.dtype}", describe(other))
+    return result
+
+
+def _combine_rows(spec: StateSpec, state: State, other: State) -> State:
+    if not isinstance(state, list):
+        raise refuse(spec.name, "a list of tensors", describe(state))
+    chunks = other if isinstance(other, list) else [other]
+    for chunk in chunks:
+        if chunk.dtype is not spec.dtype or chunk.ndim != len(spec.shape) + 1:
+            raise refuse(spec.name, f"rows of {spec.dtype} and shape {spec.shape}", describe(chunk))
+    everything = [*state, *(chunk for chunk in chunks if chunk.shape[0])]
+    for chunk in chunks if everything else []:
+        common_shape(spec, [tuple(everything[0].shape[1:]), tuple(chunk.shape[1:])], "update")
+    total = sum(chunk.shape[0] for chunk in everything)
+    if spec.capacity is not None and total > spec.capacity:
+        raise refuse(spec.name, f"at most capacity={spec.capacity} rows", f"{total} rows")
+    return everything
+
+
+def stacked_rows(spec: StateSpec, chunks: list[Tensor], device: torch.device) -> Tensor:
+    """All rows of `chunks` as one tensor; no rows at all still have the right number of axes."""
+    if chunks:
+        return torch.cat(chunks)
+    sizes = [size if isinstance(size, int) else 0 for size in spec.shape]
+    return torch.empty([0, *sizes], dtype=spec.dtype, device=device)

@@ -1,0 +1,269 @@
+"""MetricSuite: named metrics that share inputs, one synchronisation and one set of results."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
+
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from dynmetrics.core.checks import describe, refuse, select_output
+from dynmetrics.core.exchange import exchange_for
+from dynmetrics.core.metric import StreamingMetric
+from dynmetrics.core.results import Naming, scalar_entries
+from dynmetrics.core.sync import can_pack, synchronise
+
+_NAME = re.compile(r"[A-Za-z0-9_\-]+")
+
+
+class MetricSuite(nn.Module):
+    """Several metrics, fed by name, synchronised together, with flat results.
+
+    Each metric takes the inputs that its `update` names; an input that no metric takes is an error,
+    so a mistyped mask cannot be dropped in silence. A metric with `network_output="IT"` gets the
+    entry "IT" of every input that is a mapping. Metrics of torchmetrics may be members. States are
+    never shared between members.
+
+    Args:
+        metrics: a mapping from names to metrics, or a sequence of metrics, named by their classes.
+        prefix: put before every result's name, such as "val_".
+        postfix: put after every result's name.
+
+    Raises:
+        ValueError: for names that cannot be part of a result's name, and for results of two
+            metrics that would bear one name.
+
+    Example:
+        >>> import torch
+        >>> from dynmetrics import MetricSuite
+        >>> from dynmetrics.temporal import TemporalAccuracy
+        >>> suite = MetricSuite({"accuracy": TemporalAccuracy()}, prefix="val_")
+        >>> logits = torch.tensor([[[2.0, 0.0], [0.0, 1.0]]])  # (B, T, C)
+        >>> suite.update(preds=logits, target=torch.tensor([0]))
+        >>> suite.update(preds=logits, target=torch.tensor([[0, 1]]))
+        >>> results = suite.compute()
+        >>> results["val_accuracy_accuracy"]
+        tensor([1.0000, 0.5000], dtype=torch.float64)
+        >>> suite.scalars(results)
+        {'val_accuracy': 0.75}
+    """
+
+    def __init__(
+        self,
+        metrics: Mapping[str, Metric] | Sequence[Metric],
+        *,
+        prefix: str | None = None,
+        postfix: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.prefix = _checked_affix("prefix", prefix)
+        self.postfix = _checked_affix("postfix", postfix)
+        named = _named(metrics)
+        self.metrics = nn.ModuleDict(named)
+        self._known_routes: dict[tuple[str, ...], dict[str, list[str]]] = {}
+        self._naming().check(named)
+
+    # ------------------------------------------------------------------------ as a mapping
+
+    def __getitem__(self, name: str) -> Metric:
+        return dict(self.items())[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.metrics)
+
+    def __len__(self) -> int:
+        return len(self.metrics)
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(self.metrics)
+
+    def items(self) -> list[tuple[str, Metric]]:
+        """Names and metrics, in the order given."""
+        return [(name, m) for name, m in self.metrics.items() if isinstance(m, Metric)]
+
+    @property
+    def higher_is_better(self) -> dict[str, bool | None]:
+        """The direction of every headline, by the name of its result."""
+        naming = self._naming()
+        return {naming.key(name): metric.higher_is_better for name, metric in self.items()}
+
+    # ------------------------------------------------------------ update, forward, compute
+
+    def update(self, **inputs: Any) -> None:
+        """Give every metric its inputs. On an error no metric has changed.
+
+        Raises:
+            ValueError: for an input that no metric takes, and for one that a metric lacks.
+        """
+        routes = self._routes(inputs)
+        with self._all_or_nothing():
+            for name, metric in self.items():
+                metric.update(**self._pick(metric, routes[name], inputs))
+
+    def forward(self, **inputs: Any) -> dict[str, Tensor]:
+        """Accumulate a batch and return the results of this batch alone."""
+        routes = self._routes(inputs)
+        with self._all_or_nothing():
+            values = {n: m(**self._pick(m, routes[n], inputs)) for n, m in self.items()}
+        return self._naming().flat(values, dict(self.items()))
+
+    def compute(self) -> dict[str, Tensor]:
+        """The results of everything seen by all ranks, after one synchronisation.
+
+        Under `torch.distributed` every rank has to call this, also one that has seen no data.
+        """
+        with self._synchronised():
+            values = {name: metric.compute() for name, metric in self.items()}
+        return self._naming().flat(values, dict(self.items()))
+
+    def reset(self) -> None:
+        """Forget everything accumulated."""
+        for _, metric in self.items():
+            metric.reset()
+
+    def scalars(
+        self, results: Mapping[str, Any] | None = None, *, curves: bool = False
+    ) -> dict[str, float]:
+        """Numbers for a logger: the headlines and the scalar entries, in one copy to the host.
+
+        Args:
+            results: what `compute` returned; computed here if not given.
+            curves: also give vectors, an entry each: `..._t00`, `..._t01` over timesteps,
+                `..._c00` over classes.
+        """
+        results = self.compute() if results is None else results
+        return scalar_entries(results, self._naming().letters(dict(self.items())), curves)
+
+    # ---------------------------------------------------------------- copies, checkpoints
+
+    def clone(self, prefix: str | None = None, postfix: str | None = None) -> MetricSuite:
+        """A copy with its own states, under another prefix or postfix if given."""
+        copy = deepcopy(self)
+        copy.prefix = self.prefix if prefix is None else _checked_affix("prefix", prefix)
+        copy.postfix = self.postfix if postfix is None else _checked_affix("postfix", postfix)
+        return copy
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """As in `torch.nn.Module`; a checkpoint that is refused has changed no metric."""
+        with self._all_or_nothing():
+            return super().load_state_dict(*args, **kwargs)
+
+    # ---------------------------------------------------------------------------- details
+
+    def _naming(self) -> Naming:
+        return Naming(self.prefix, self.postfix)
+
+    def _routes(self, inputs: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Which inputs every metric takes; it depends on their names only, so one check will do."""
+        names = tuple(inputs)
+        if names not in self._known_routes:
+            self._known_routes[names] = self._checked_routes(inputs)
+        return self._known_routes[names]
+
+    def _checked_routes(self, inputs: Mapping[str, Any]) -> dict[str, list[str]]:
+        routes = {name: list(metric._filter_kwargs(**inputs)) for name, metric in self.items()}
+        taken = {key for keys in routes.values() for key in keys}
+        for key in inputs:
+            if key not in taken:
+                known = sorted({k for _, m in self.items() for k in m._update_signature.parameters})
+                raise refuse("update", f"inputs among {known}", f"{key!r}, which no metric takes")
+        for name, metric in self.items():
+            lacking = [key for key in _required(metric) if key not in inputs]
+            if lacking:
+                raise refuse("update", f"the inputs {lacking} for {name!r}", f"{sorted(inputs)}")
+        return routes
+
+    @staticmethod
+    def _pick(metric: Metric, keys: list[str], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        output = getattr(metric, "network_output", None)
+        if output is None:
+            return {key: inputs[key] for key in keys}
+        return {key: select_output(key, inputs[key], output) for key in keys}
+
+    @contextmanager
+    def _all_or_nothing(self) -> Generator[None, None, None]:
+        before = [(m, _attributes(m)) for m in self.modules() if isinstance(m, Metric)]
+        try:
+            yield
+        except BaseException:
+            for metric, attributes in before:
+                metric.__dict__.update(attributes)
+            raise
+
+    @contextmanager
+    def _synchronised(self) -> Generator[None, None, None]:
+        """All members that can be packed share one synchronisation for each process group."""
+        groups: dict[Any, dict[str, Metric]] = defaultdict(dict)
+        for name, metric in self.items():
+            due = metric._to_sync and not metric._is_synced and metric.distributed_available_fn()
+            if due and (isinstance(metric, StreamingMetric) or can_pack(metric)):
+                groups[metric.dist_sync_fn, metric.process_group][name] = metric
+        members = [metric for group in groups.values() for metric in group.values()]
+        flags = [(m, {k: m.__dict__[k] for k in _SYNC_FLAGS}) for m in members]
+        try:
+            for (function, process_group), group in groups.items():
+                totals = synchronise(group, exchange_for(function, process_group))
+                for metric, total in zip(group.values(), totals, strict=True):
+                    metric.__dict__.update(
+                        _to_sync=False, _should_unsync=False, _update_count=total
+                    )
+            yield
+        finally:
+            for metric, attributes in flags:
+                if metric._is_synced:
+                    metric.unsync()
+                metric.__dict__.update(attributes)
+
+
+_SYNC_FLAGS = ("_to_sync", "_should_unsync", "_update_count")
+_GUARDED = (*_SYNC_FLAGS, "_computed", "_forward_cache", "_enable_grad", "_is_synced", "_cache")
+
+
+def _attributes(metric: Metric) -> dict[str, Any]:
+    """What an update may change in `metric`. Foreign states may change in place: copy those."""
+    attributes = {key: metric.__dict__[key] for key in _GUARDED}
+    for name in metric._defaults:
+        state = getattr(metric, name)
+        if isinstance(state, list):
+            state = list(state)
+        elif not isinstance(metric, StreamingMetric):
+            state = state.clone()
+        attributes[name] = state
+    return attributes
+
+
+def _required(metric: Metric) -> list[str]:
+    parameters = metric._update_signature.parameters.values()
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]
+
+
+def _named(metrics: Mapping[str, Metric] | Sequence[Metric]) -> dict[str, Metric]:
+    if isinstance(metrics, Mapping):
+        named = dict(metrics)
+    elif isinstance(metrics, Sequence):
+        named = {type(metric).__name__: metric for metric in metrics}
+        if len(named) < len(metrics):
+            raise refuse("metrics", "a mapping where classes repeat", f"{[*named]} from a sequence")
+    else:
+        raise refuse("metrics", "a mapping or a sequence of metrics", describe(metrics))
+    for name, metric in named.items():
+        if not isinstance(metric, Metric):
+            raise refuse(f"metrics[{name!r}]", "a metric", describe(metric))
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or hasattr(nn.ModuleDict, name):
+            raise refuse("metrics", "names of letters, digits, _ and -", describe(name))
+    if len({id(metric) for metric in named.values()}) < len(named):
+        raise refuse("metrics", "different objects, for states are never shared", "one twice")
+    return named
+
+
+def _checked_affix(argument: str, affix: str | None) -> str:
+    if affix is not None and not isinstance(affix, str):
+        raise refuse(argument, "a string or None", describe(affix))
+    return affix or ""
