@@ -129,8 +129,9 @@ class StreamingMetric(StateStore):
         def guarded(*args: Any, **kwargs: Any) -> Result:
             shared = self._is_synced or (self._to_sync and bool(self.distributed_available_fn()))
             # Another rank may have seen data since: over several ranks no cache is safe.
-            if self._computed is not None and not shared:
-                return _own(self._computed, self.result_dtype)
+            cached: Any = self._computed
+            if cached is not None and not shared:
+                return _own(cached, self.result_dtype)
             with (
                 torch.no_grad(),
                 self.sync_context(

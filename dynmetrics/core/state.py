@@ -7,7 +7,7 @@ state made inside `torch.inference_mode` does no harm outside.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +24,8 @@ BY_DATA: Literal["by data"] = "by data"
 
 Size = int | Literal["grows", "by data"]
 State = Tensor | list[Tensor]
+Fold = Callable[[Tensor, Tensor], Tensor]
+"""Two accumulations as one: associative up to rounding, and a tensor of zeros is neutral."""
 
 
 @dataclass(frozen=True)
@@ -31,19 +33,20 @@ class StateSpec:
     """The declaration of one state.
 
     `shape` is the state's shape, or for rows the shape of one row. Rows are kept as a list of
-    chunks, at most `capacity` rows on one rank.
+    chunks, at most `capacity` rows on one rank. A folded state is combined by `fold`.
     """
 
     name: str
-    reduction: Literal["sum", "max", "min", "rows"]
+    reduction: Literal["sum", "max", "min", "fold", "rows"]
     shape: tuple[Size, ...]
     dtype: torch.dtype
     capacity: int | None = None
+    fold: Fold | None = None
 
     @property
     def fill(self) -> float:
         """The neutral element of the reduction, which pads axes that grow."""
-        if self.reduction == "sum":
+        if self.reduction in ("sum", "fold"):
             return 0
         bounds = torch.finfo(self.dtype) if self.dtype.is_floating_point else None
         if bounds is not None:
@@ -103,6 +106,8 @@ def combine(spec: StateSpec, state: State, other: State) -> State:
         state, other = padded(spec, state, shape), padded(spec, other, shape)
     if reduction == "sum":
         result = state + other
+    elif spec.fold is not None:
+        result = spec.fold(state, other)
     else:
         result = (torch.maximum if reduction == "max" else torch.minimum)(state, other)
     if result.dtype is not spec.dtype:

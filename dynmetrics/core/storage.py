@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from torchmetrics import Metric
 
 from dynmetrics.core.checks import describe, refuse
 from dynmetrics.core.identity import configuration_of, digest
-from dynmetrics.core.state import Size, State, StateSpec, combine
+from dynmetrics.core.state import Fold, Size, State, StateSpec, combine
 
 Snapshot = dict[str, State]
 
@@ -65,6 +66,10 @@ class StateStore(Metric):
         """Declare a running minimum."""
         self._declare(StateSpec(name, "min", shape, dtype))
 
+    def add_folded(self, name: str, shape: tuple[Size, ...], fold: Fold) -> None:
+        """Declare a float64 state combined by `fold`, for which zeros are neutral: moments, say."""
+        self._declare(StateSpec(name, "fold", shape, torch.float64, fold=fold))
+
     def add_rows(
         self, name: str, shape: tuple[Size, ...], dtype: torch.dtype, capacity: int | None
     ) -> None:
@@ -72,7 +77,7 @@ class StateStore(Metric):
         self._declare(StateSpec(name, "rows", shape, dtype, capacity))
 
     def _declare(self, spec: StateSpec) -> None:
-        reduction = "cat" if spec.reduction == "rows" else spec.reduction
+        reduction = {"rows": "cat", "fold": spec.fold}.get(spec.reduction, spec.reduction)
         self.add_state(spec.name, spec.initial(self.device), reduction, persistent=True)
         self.state_specs[spec.name] = spec
 
@@ -126,7 +131,7 @@ class StateStore(Metric):
             raise refuse("dst_type", "a floating dtype", describe(dst_type))
         for name, spec in list(self.state_specs.items()):
             if spec.dtype.is_floating_point and spec.reduction != "rows":
-                self.state_specs[name] = StateSpec(name, spec.reduction, spec.shape, dtype)
+                self.state_specs[name] = dataclasses.replace(spec, dtype=dtype)
                 self.__dict__[name] = self.__dict__[name].to(dtype)
         self.__dict__.update(_dtype=dtype, result_dtype=dtype, _computed=None)
         self._remember_defaults()

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from dynmetrics.core import StreamingMetric
+from dynmetrics.core.moments import fold_moments
 from tests.contract import Batch, MetricContract
-from tests.core.toys import Extremes, Mean, Rows
+from tests.core.toys import Extremes, Mean, Rows, Spread
 
 
 def _batch_of(rng: np.random.Generator, *shape: int) -> torch.Tensor:
@@ -75,6 +76,60 @@ class TestMaximaAndMinima(MetricContract):
 
     def kernel(self) -> tuple[Callable[..., Any], Sequence[Any]]:
         return torch.amax, [torch.ones(3)]
+
+
+class TestFolds(MetricContract):
+    def make(self) -> StreamingMetric:
+        return Spread()
+
+    def batches(self, seed: int = 0) -> list[Batch]:
+        rng = np.random.default_rng(seed)
+        return [{"value": _batch_of(rng, b, t)} for b, t in ((3, 4), (1, 6), (0, 9), (5, 2))]
+
+    def reference(self, batches: list[Batch]) -> Any:
+        arrays = [batch["value"].numpy() for batch in batches if len(batch["value"])]
+        steps = max((array.shape[1] for array in arrays), default=0)
+        columns = [
+            np.concatenate([array[:, t] for array in arrays if array.shape[1] > t])
+            for t in range(steps)
+        ]
+        mean = np.array([column.mean() for column in columns])
+        return {"mean": mean, "variance": np.array([column.var() for column in columns])}
+
+    def rivals(self) -> list[tuple[StreamingMetric, StreamingMetric, Batch]]:
+        return [(Spread(), Spread(correction=1), {"value": torch.zeros(2, 3)})]
+
+    def bad_inputs(self) -> list[Batch]:
+        return [{"value": torch.zeros(3)}, {"value": None}]
+
+    def bad_options(self) -> list[Callable[[], Any]]:
+        return [lambda: Spread(network_output=3)]
+
+    def kernel(self) -> tuple[Callable[..., Any], Sequence[Any]]:
+        return fold_moments, [torch.ones(3, 4), torch.ones(3, 4)]
+
+
+def test_moments_survive_a_large_mean() -> None:
+    """The variance of values around 1e8 by the difference of squares would be noise."""
+    rng = np.random.default_rng(0)
+    values = 1e8 + rng.normal(size=(1000, 2))
+    mask = rng.random((1000, 2)) < 0.7
+    metric = Spread(correction=1)
+    for part, kept in zip(np.split(values, 10), np.split(mask, 10), strict=True):
+        metric.update(torch.tensor(part), torch.tensor(kept))
+    result = metric.compute()
+    for t in range(2):
+        chosen = values[mask[:, t], t]
+        np.testing.assert_allclose(result["mean"][t], chosen.mean(), rtol=1e-15)
+        np.testing.assert_allclose(result["variance"][t], chosen.var(ddof=1), rtol=1e-9)
+
+
+def test_moments_of_too_little() -> None:
+    metric = Spread(correction=1)
+    metric.update(torch.tensor([[2.0, torch.nan]]), torch.tensor([[True, False]]))
+    result = metric.compute()
+    np.testing.assert_array_equal(result["mean"], [2.0, np.nan])
+    np.testing.assert_array_equal(result["variance"], [np.nan, np.nan])
 
 
 class TestRows(MetricContract):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dynmetrics.core import BY_DATA, GROWS, StreamingMetric
 from dynmetrics.core.checks import check_positive_int, check_tensor, describe, refuse
+from dynmetrics.core.moments import batch_moments, fold_moments, moment_mean, moment_variance
 
 
 class Mean(StreamingMetric):
@@ -67,6 +68,32 @@ class Extremes(StreamingMetric):
 
     def compute(self) -> dict[str, Tensor]:
         return {"top": self.top, "bottom": self.bottom, "code": self.code}
+
+
+class Spread(StreamingMetric):
+    """Mean and variance of values (B, T) at every timestep: a folded state."""
+
+    moments: Tensor
+
+    def __init__(self, *, correction: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.correction = correction
+        self.add_folded("moments", (3, GROWS), fold_moments)
+
+    @property
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        return {"mean": ("T",), "variance": ("T",)}
+
+    def update(self, value: Tensor, mask: Tensor | None = None) -> None:
+        check_tensor("value", value)
+        if value.ndim != 2:
+            raise refuse("value", "the shape (B, T)", describe(value))
+        if len(value):
+            self.accumulate(moments=batch_moments(value, 0, mask))
+
+    def compute(self) -> dict[str, Tensor]:
+        variance = moment_variance(self.moments, self.correction)
+        return {"mean": moment_mean(self.moments), "variance": variance}
 
 
 class Rows(StreamingMetric):
