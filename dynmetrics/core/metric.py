@@ -199,6 +199,14 @@ class StreamingMetric(StateStore):
             exchange = exchange_for(dist_sync_fn or self.dist_sync_fn, group)
             synchronise({type(self).__name__: self}, exchange)
 
+    def unsync(self, should_unsync: bool = True) -> None:
+        """Put the local state back after `sync`."""
+        if not should_unsync:
+            return
+        if not self._is_synced:
+            raise TorchMetricsUserError("unsync: expected a metric that is synced")
+        self.__dict__.update(self._cache or {}, _is_synced=False, _cache=None)
+
     @contextmanager
     def sync_context(
         self,
