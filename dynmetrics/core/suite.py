@@ -93,6 +93,18 @@ class MetricSuite(nn.Module):
         naming = self._naming()
         return {naming.key(name): metric.higher_is_better for name, metric in self.items()}
 
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """The inputs that `update` takes, and whether some metric cannot do without them."""
+        required = {name for _, metric in self.items() for name in _required(metric)}
+        known = {name for _, m in self.items() for name in m._update_signature.parameters}
+        return {name: name in required for name in sorted(known)}
+
+    @property
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        """The axis letters of every result that is known before there is data."""
+        return dict(self._naming().axes(dict(self.items())))
+
     # ------------------------------------------------------------ update, forward, compute
 
     def update(self, **inputs: Any) -> None:
@@ -118,13 +130,41 @@ class MetricSuite(nn.Module):
 
         Under `torch.distributed` every rank has to call this, also one that has seen no data.
         """
-        with self._synchronised():
+        with self.synchronised():
             values = {name: metric.compute() for name, metric in self.items()}
         return self._naming().flat(values, dict(self.items()))
 
+    @contextmanager
+    def synchronised(self) -> Generator[None, None, None]:
+        """Joint states of all ranks inside the block, so that `state_dict` there is that of all.
+
+        All members that can be packed share one synchronisation for each process group. Under
+        `torch.distributed` every rank has to enter.
+        """
+        groups: dict[Any, dict[str, Metric]] = defaultdict(dict)
+        for name, metric in self.items():
+            due = metric._to_sync and not metric._is_synced and metric.distributed_available_fn()
+            if due and (isinstance(metric, StreamingMetric) or can_pack(metric)):
+                groups[metric.dist_sync_fn, metric.process_group][name] = metric
+        members = [metric for group in groups.values() for metric in group.values()]
+        flags = [(m, {k: m.__dict__[k] for k in _SYNC_FLAGS}) for m in members]
+        try:
+            for (function, process_group), group in groups.items():
+                totals = synchronise(group, exchange_for(function, process_group))
+                for metric, total in zip(group.values(), totals, strict=True):
+                    metric.__dict__.update(
+                        _to_sync=False, _should_unsync=False, _update_count=total
+                    )
+            yield
+        finally:
+            for metric, attributes in flags:
+                if metric._is_synced:
+                    metric.unsync()
+                metric.__dict__.update(attributes)
+
     def reset(self) -> None:
         """Forget everything accumulated."""
-        for _, metric in self.items():
+        for metric in dict(self.items()).values():
             metric.reset()
 
     def scalars(
@@ -195,30 +235,6 @@ class MetricSuite(nn.Module):
             for metric, attributes in before:
                 metric.__dict__.update(attributes)
             raise
-
-    @contextmanager
-    def _synchronised(self) -> Generator[None, None, None]:
-        """All members that can be packed share one synchronisation for each process group."""
-        groups: dict[Any, dict[str, Metric]] = defaultdict(dict)
-        for name, metric in self.items():
-            due = metric._to_sync and not metric._is_synced and metric.distributed_available_fn()
-            if due and (isinstance(metric, StreamingMetric) or can_pack(metric)):
-                groups[metric.dist_sync_fn, metric.process_group][name] = metric
-        members = [metric for group in groups.values() for metric in group.values()]
-        flags = [(m, {k: m.__dict__[k] for k in _SYNC_FLAGS}) for m in members]
-        try:
-            for (function, process_group), group in groups.items():
-                totals = synchronise(group, exchange_for(function, process_group))
-                for metric, total in zip(group.values(), totals, strict=True):
-                    metric.__dict__.update(
-                        _to_sync=False, _should_unsync=False, _update_count=total
-                    )
-            yield
-        finally:
-            for metric, attributes in flags:
-                if metric._is_synced:
-                    metric.unsync()
-                metric.__dict__.update(attributes)
 
 
 _SYNC_FLAGS = ("_to_sync", "_should_unsync", "_update_count")
