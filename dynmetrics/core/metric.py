@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -38,6 +38,16 @@ class StreamingMetric(StateStore):
     `add_rows`), checks its inputs in `update` and then calls `accumulate` with what the batch adds,
     and turns states into a result in `compute`. Its constructor takes keyword options only.
 
+    Under `torch.distributed` every rank has to call `compute`, also one that has seen no data. A
+    job that cannot do so sets `sync_on_compute=False`, lets every rank save its `state_dict`, which
+    needs no other rank, and joins the files by `merge_state`.
+
+    Where one number is wanted of a result with several entries (Lightning's `self.log`, a tracker),
+    `metric["entry"]` is a metric of its own, with this one inside: update one of the two.
+
+    A checkpoint holds the states. With Lightning, reset training metrics in `on_train_epoch_start`,
+    which a resumed epoch skips: a checkpoint written after validation still holds their epoch.
+
     Args:
         network_output: the entry to read where an input of `update` is a mapping from the names of
             a network's outputs to tensors.
@@ -46,6 +56,7 @@ class StreamingMetric(StateStore):
 
     is_differentiable = False
     full_state_update = False
+    identity: Tensor
 
     def __init__(self, *, network_output: str | None = None, **kwargs: Any) -> None:
         super().__init__(network_output=network_output, **kwargs)
@@ -62,6 +73,15 @@ class StreamingMetric(StateStore):
         if topic not in self._warned:
             self._warned.add(topic)
             warnings.warn(f"{type(self).__name__}: {message}", UserWarning, stacklevel=2)
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Draw a result, or a list of results, or `compute`, the way torchmetrics does.
+
+        Of a dict the headline is drawn; `dynmetrics.plot` draws curves, intervals and matrices.
+        """
+        val = self.compute() if val is None else val
+        chosen = [_headline(v) for v in val] if isinstance(val, Sequence) else _headline(val)
+        return self._plot(chosen, ax)
 
     # -------------------------------------------------------------- update, forward, compute
 
@@ -169,6 +189,9 @@ class StreamingMetric(StateStore):
             count = incoming_state._update_count
             incoming_state = {n: getattr(incoming_state, n) for n in self.state_specs}
         elif isinstance(incoming_state, Mapping):
+            identity = incoming_state.get("identity", self.identity)
+            if not isinstance(identity, Tensor) or identity.tolist() != self.identity.tolist():
+                raise refuse("merge_state", self.configuration, "states of another configuration")
             count = int(incoming_state.get("update_count", 1))
         else:
             raise refuse("merge_state", "a metric or a dict of states", describe(incoming_state))
@@ -239,6 +262,10 @@ def _without_autocast() -> ExitStack:
 
 def _named(metric: Metric) -> str:
     return str(getattr(metric, "configuration", type(metric).__name__))
+
+
+def _headline(value: Result) -> Tensor:
+    return value if isinstance(value, Tensor) else next(iter(value.values()))
 
 
 def _own(value: Result, dtype: torch.dtype) -> Result:

@@ -274,7 +274,9 @@ def _named(metrics: Mapping[str, Metric] | Sequence[Metric]) -> dict[str, Metric
             raise refuse(f"metrics[{name!r}]", "a metric", describe(metric))
         if not isinstance(name, str) or not _NAME.fullmatch(name) or hasattr(nn.ModuleDict, name):
             raise refuse("metrics", "names of letters, digits, _ and -", describe(name))
-    if len({id(metric) for metric in named.values()}) < len(named):
+    # Metrics can hold metrics: one that is reached twice would also be updated twice.
+    held = [id(m) for metric in named.values() for m in metric.modules() if isinstance(m, Metric)]
+    if len(set(held)) < len(held):
         raise refuse("metrics", "different objects, for states are never shared", "one twice")
     return named
 
