@@ -1,0 +1,147 @@
+"""Matrices: RDMs, model time against brain time, and tables of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dynmetrics.core.checks import describe, refuse
+from dynmetrics.plot.style import array_of, new_figure
+
+
+def plot_rdm(
+    rdm: Any, *, conditions: Sequence[Any] | None = None, ranks: bool = False,
+    title: str | None = None,
+) -> Any:  # fmt: skip
+    """A representational dissimilarity matrix as a picture.
+
+    Args:
+        rdm: (K, K), from `RDM` or `rdm`; undefined (NaN) pairs are left white.
+        conditions: K labels, drawn if there are at most 40.
+        ranks: colour by the rank of the dissimilarity, as the field's figures often do.
+        title: above the picture.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: if `rdm` is not square.
+    """
+    matrix = _matrix("rdm", rdm)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise refuse("rdm", "a square matrix (K, K)", describe(rdm))
+    if ranks:
+        matrix = _percentiles(matrix)
+    figure, [[axis]] = new_figure(4.6, 4.0)
+    image = axis.imshow(matrix, cmap="cividis", interpolation="nearest")
+    label = "dissimilarity (percentile)" if ranks else "dissimilarity"
+    figure.colorbar(image, ax=axis, shrink=0.85, label=label)
+    _label_axes(axis, conditions, conditions)
+    axis.spines[:].set_visible(False)
+    if title:
+        axis.set_title(title, fontsize=10)
+    return figure
+
+
+def plot_temporal_rsa(
+    results: Any, *, dt: float | None = None, times: Any = None, title: str | None = None
+) -> Any:
+    """The correlation of model and brain for every pair of times, from `TemporalRSA`.
+
+    Args:
+        results: the result, or its entry `rho` (T, Tb).
+        dt: milliseconds for each model timestep.
+        times: the times of the brain data (Tb,).
+        title: above the picture.
+
+    Returns:
+        The matplotlib figure; the peak is marked.
+    """
+    import numpy as np
+
+    matrix = _matrix("results", results["rho"] if isinstance(results, dict) else results)
+    figure, [[axis]] = new_figure(5.0, 3.6)
+    limit = float(np.nanmax(np.abs(matrix))) if np.isfinite(matrix).any() else 1.0
+    step = 1.0 if dt is None else dt
+    brain = np.arange(matrix.shape[1]) if times is None else array_of(times)
+    extent = (brain[0] - 0.5, brain[-1] + 0.5, -0.5 * step, (len(matrix) - 0.5) * step)
+    image = axis.imshow(
+        matrix, cmap="RdBu_r", vmin=-limit, vmax=limit, origin="lower", aspect="auto",
+        extent=extent, interpolation="nearest",
+    )  # fmt: skip
+    figure.colorbar(image, ax=axis, label="Spearman's rho")
+    if np.isfinite(matrix).any():
+        row, column = np.unravel_index(np.nanargmax(matrix), matrix.shape)
+        axis.plot(brain[column], row * step, "k+", ms=9)
+    axis.set_xlabel("brain time" if times is None else "brain time (as given)")
+    axis.set_ylabel("model timestep" if dt is None else "model time (ms)")
+    if title:
+        axis.set_title(title, fontsize=10)
+    return figure
+
+
+def plot_scores(
+    scores: Any, *, rows: Sequence[str], columns: Sequence[str], title: str | None = None
+) -> Any:
+    """A table of scores as a picture: layers against targets, a number in each cell.
+
+    Args:
+        scores: (R, C), for example the score of every layer for every target.
+        rows: R labels.
+        columns: C labels.
+        title: above the picture.
+
+    Returns:
+        The matplotlib figure; the best row of every column is framed.
+
+    Raises:
+        ValueError: if the labels do not fit the scores.
+    """
+    import numpy as np
+
+    matrix = _matrix("scores", scores)
+    if matrix.shape != (len(rows), len(columns)):
+        raise refuse("scores", f"the shape {(len(rows), len(columns))} of labels", describe(scores))
+    width, height = 1.6 + 0.9 * len(columns), 0.9 + 0.4 * len(rows)
+    figure, [[axis]] = new_figure(max(3.0, width), max(1.8, height))
+    axis.imshow(matrix, cmap="cividis", aspect="auto")
+    middle = np.nanmean([np.nanmin(matrix), np.nanmax(matrix)]) if matrix.size else 0.0
+    for (i, j), value in np.ndenumerate(matrix):
+        best = np.isfinite(matrix[:, j]).any() and i == np.nanargmax(matrix[:, j])
+        axis.text(
+            j, i, f"{value:.3g}", ha="center", va="center", fontsize=8,
+            color="black" if value > middle else "white", fontweight="bold" if best else None,
+        )  # fmt: skip
+    _label_axes(axis, rows, columns)
+    axis.spines[:].set_visible(False)
+    if title:
+        axis.set_title(title, fontsize=10)
+    return figure
+
+
+def _matrix(argument: str, value: Any) -> Any:
+    matrix = array_of(value)
+    if matrix.ndim != 2:
+        raise refuse(argument, "a matrix", describe(value))
+    return matrix
+
+
+def _percentiles(matrix: Any) -> Any:
+    """The percentile of every value off the diagonal; the diagonal is 0."""
+    import numpy as np
+
+    off = ~np.eye(len(matrix), dtype=bool) & np.isfinite(matrix)
+    ordered = np.sort(matrix[off])
+    result = np.full_like(matrix, np.nan)
+    result[off] = 100 * np.searchsorted(ordered, matrix[off], side="right") / max(1, len(ordered))
+    np.fill_diagonal(result, 0.0)
+    return result
+
+
+def _label_axes(axis: Any, rows: Sequence[Any] | None, columns: Sequence[Any] | None) -> None:
+    for labels, set_ticks in ((rows, axis.set_yticks), (columns, axis.set_xticks)):
+        if labels is None or len(labels) > 40:
+            set_ticks([])
+        else:
+            rotation = 90 if set_ticks == axis.set_xticks and len(labels) > 6 else 0
+            set_ticks(range(len(labels)), [str(label) for label in labels], rotation=rotation)
