@@ -1,0 +1,114 @@
+"""Conditions by explicit id, never by position."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dynmetrics.core.checks import describe, refuse
+
+Id = int | str
+_NAMED = 10
+
+
+class Conditions:
+    """The ids of conditions, in the order of the RDM, and the way from ids to rows.
+
+    Args:
+        argument: the name under which errors speak of the ids.
+        ids: their number, for the ids 0 to K - 1, or the ids: integers or strings, not both.
+    """
+
+    def __init__(self, argument: str, ids: Any) -> None:
+        self.argument = argument
+        self.ids = parsed_ids(argument, ids)
+        self.row_of: dict[Id, int] = {name: row for row, name in enumerate(self.ids)}
+        if len(self.row_of) < len(self.ids):
+            twice = sorted({i for i in self.ids if self.ids.count(i) > 1}, key=str)
+            raise refuse(argument, "different ids", f"{listed(twice)} more than once")
+        self._sorted: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(
+        self, argument: str, given: Any, n: int, device: torch.device
+    ) -> tuple[Tensor, Tensor | None]:
+        """The row of each of `n` given ids, int64 (n,), and whether it is known, bool (n,).
+
+        Ids in a sequence are checked here, and None says that all are known. Those in a tensor are
+        not read, on whatever device: an unknown one has row 0 and is marked.
+        """
+        if isinstance(given, Tensor):
+            if given.shape != (n,) or given.is_floating_point() or given.is_complex():
+                raise refuse(argument, f"integer ids of shape ({n},)", describe(given))
+            if given.device not in (device, torch.device("cpu")):
+                raise refuse(argument, f"ids on the host or on {device}", describe(given))
+            return self.rows_of_tensor(argument, given.to(device, non_blocking=True))
+        ids = parsed_ids(argument, given)
+        if len(ids) != n:
+            raise refuse(argument, f"{n} ids, one for each row of the batch", f"{len(ids)} ids")
+        try:
+            found = [self.row_of[name] for name in ids]
+        except KeyError:
+            unknown = sorted({i for i in ids if i not in self.row_of}, key=str)
+            known = f"ids among {listed(self.ids)}"
+            raise refuse(argument, known, f"the unknown {listed(unknown)}") from None
+        return torch.tensor(found, dtype=torch.int64).to(device, non_blocking=True), None
+
+    def rows_of_tensor(self, argument: str, given: Tensor) -> tuple[Tensor, Tensor]:
+        """`rows` of a tensor of ids, without reading it."""
+        if given.device not in self._sorted:
+            if not all(isinstance(i, int) for i in self.ids):
+                raise refuse(argument, "a sequence of strings, as the ids are", describe(given))
+            ids, rows = torch.tensor(self.ids, dtype=torch.int64).sort()
+            self._sorted[given.device] = ids.to(given.device), rows.to(given.device)
+        ids, rows = self._sorted[given.device]
+        given = given.to(torch.int64)
+        place = torch.searchsorted(ids, given).clamp(max=len(ids) - 1)
+        known = ids[place] == given
+        return torch.where(known, rows[place], 0), known
+
+    def positions(self, argument: str, chosen: Conditions) -> list[int]:
+        """The rows of the `chosen` ids."""
+        unknown = [name for name in chosen.ids if name not in self.row_of]
+        if unknown:
+            raise refuse(
+                argument, f"ids among {listed(self.ids)}", f"the unknown {listed(unknown)}"
+            )
+        return [self.row_of[name] for name in chosen.ids]
+
+
+def parsed_ids(argument: str, ids: Any) -> tuple[Id, ...]:
+    """Ids as a tuple of Python integers or of strings."""
+    if isinstance(ids, int) and not isinstance(ids, bool):
+        if ids < 1:
+            raise refuse(argument, "at least one condition", describe(ids))
+        return tuple(range(ids))
+    if isinstance(ids, Tensor):
+        ids = ids.tolist()
+    shape = getattr(ids, "shape", None)
+    if isinstance(ids, (str, bytes)) or (shape is not None and len(shape) != 1):
+        raise refuse(argument, "a sequence of ids", describe(ids))
+    if not isinstance(ids, Sequence) and shape is None:
+        raise refuse(argument, "a number of conditions or a sequence of ids", describe(ids))
+    if shape is not None:
+        ids = ids.tolist()
+    if all(isinstance(name, str) for name in ids):
+        return tuple(str(name) for name in ids)
+    try:
+        if any(isinstance(name, (bool, str)) for name in ids):
+            raise TypeError
+        return tuple(operator.index(name) for name in ids)
+    except TypeError:
+        raise refuse(argument, "integers or strings, not both", describe(ids)) from None
+
+
+def listed(ids: Sequence[Id]) -> str:
+    """The first few ids, for a message."""
+    names = ", ".join(map(repr, ids[:_NAMED]))
+    return f"{names} and {len(ids) - _NAMED} more" if len(ids) > _NAMED else names

@@ -1,0 +1,46 @@
+"""A seeded random projection of wide patterns, the same on every rank."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class SignProjection:
+    """Adds features, dealt at random to `size` outputs, each with a random sign.
+
+    Inner products of patterns, and so their distances, are kept on average; the error of a product
+    of unit patterns is about 1 / sqrt(size). The draw depends on the seed and the number of
+    features only. Patterns that are no wider than `size` stay as they are.
+    """
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.size = size
+        self.seed = seed
+        self._draws: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, patterns: Tensor) -> Tensor:
+        """(..., D) to (..., size)."""
+        features = patterns.shape[-1]
+        if features <= self.size:
+            return patterns
+        order, signs = self._draw(features, patterns.device)
+        signed = patterns[..., order] * signs
+        lacking = -features % self.size
+        padded = torch.nn.functional.pad(signed, (0, lacking))
+        groups = padded.reshape(*patterns.shape[:-1], -1, self.size)
+        total: Tensor = groups.sum(-2)
+        return total
+
+    def _draw(self, features: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        key = features, device
+        if key not in self._draws:
+            # The host's generator gives the same draw whatever the rank's device is.
+            generator = torch.Generator().manual_seed(self.seed)
+            order = torch.randperm(features, generator=generator)
+            signs = torch.randint(2, (features,), generator=generator, dtype=torch.int8) * 2 - 1
+            self._draws[key] = (
+                order.to(device, non_blocking=True),
+                signs.to(device, non_blocking=True),
+            )
+        return self._draws[key]

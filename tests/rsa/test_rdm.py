@@ -1,0 +1,474 @@
+"""RDM and TemporalRDM under contract, and what people have tripped over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dynmetrics.rsa import RDM, TemporalRDM, compare_rdms, rdm, spearman
+from dynmetrics.rsa.conditions import Conditions
+from dynmetrics.rsa.dissimilarity import rdm_of_sums
+from dynmetrics.rsa.vectors import upper_triangle
+from tests.contract import Batch, MetricContract
+from tests.reference import rsa as reference
+
+IDS = [30, 10, 20, 50, 40]
+
+
+def random_batches(seed: int, sizes: tuple[int, ...], shape: tuple[int, ...]) -> list[Batch]:
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        {
+            "activations": torch.randn(n, *shape, generator=generator, dtype=torch.float64),
+            "condition": torch.tensor(IDS)[torch.randint(5, (n,), generator=generator)],
+        }
+        for n in sizes
+    ]
+
+
+def stacked(batches: list[Batch], name: str) -> np.ndarray:
+    return np.concatenate([batch[name].numpy() for batch in batches])
+
+
+class TestRDM(MetricContract):
+    def make(self) -> RDM:
+        return RDM(conditions=IDS, missing="nan")
+
+    def batches(self, seed: int = 0) -> list[Batch]:
+        return random_batches(seed, (7, 1, 4, 0, 9), (2, 4))
+
+    def reference(self, batches: list[Batch]) -> Any:
+        condition = stacked(batches, "condition").tolist()
+        means = reference.condition_means(stacked(batches, "activations"), condition, IDS)
+        return reference.rdm(means)
+
+    def rivals(self) -> list[tuple[Any, Any, Batch]]:
+        first = self.batches()[0]
+        return [
+            (self.make(), RDM(conditions=IDS, missing="nan", dissimilarity="cosine"), first),
+            (self.make(), RDM(conditions=IDS[::-1], missing="nan"), first),
+        ]
+
+    def bad_inputs(self) -> list[Batch]:
+        good = self.batches()[0]
+        wide = torch.randn(7, 9)
+        return [
+            {**good, "activations": good["activations"].numpy()},
+            {**good, "activations": {"layer": good["activations"]}},
+            {**good, "activations": good["activations"][:3]},
+            {**good, "activations": wide},
+            {**good, "activations": torch.randn(7)},
+            {**good, "activations": torch.randn(7, 0)},
+            {**good, "activations": torch.randn(7, 8, dtype=torch.complex64)},
+            {**good, "condition": good["condition"].float()},
+            {**good, "condition": good["condition"][:, None]},
+            {**good, "condition": [30, 10, 20, 50, 40, 30]},
+            {**good, "condition": [30, 10, 20, 50, 40, 30, 11]},
+            {**good, "condition": ["30"] * 7},
+            {**good, "condition": "30"},
+            {**good, "condition": None},
+            {**good, "fold": torch.zeros(7, dtype=torch.int64)},
+        ]
+
+    def bad_options(self) -> list[Callable[[], Any]]:
+        precision = torch.eye(3)
+        return [
+            lambda: RDM(conditions=1),
+            lambda: RDM(conditions=0),
+            lambda: RDM(conditions=True),
+            lambda: RDM(conditions=None),
+            lambda: RDM(conditions="cat"),
+            lambda: RDM(conditions=["cat", 1]),
+            lambda: RDM(conditions=[1.5, 2.5]),
+            lambda: RDM(conditions=["cat", "dog", "cat"]),
+            lambda: RDM(conditions=3, dissimilarity="manhattan"),
+            lambda: RDM(conditions=3, missing="drop"),
+            lambda: RDM(conditions=3, projection=0),
+            lambda: RDM(conditions=3, projection=5, dissimilarity="cityblock"),
+            lambda: RDM(conditions=3, projection_seed=True),
+            lambda: RDM(conditions=3, folds=2),
+            lambda: RDM(conditions=3, precision=precision),
+            lambda: RDM(conditions=3, precision=torch.ones(2, 3), dissimilarity="crossnobis"),
+        ]
+
+    def kernel(self) -> tuple[Any, Any]:
+        generator = torch.Generator().manual_seed(0)
+        sums = torch.randn(1, 5, 7, generator=generator, dtype=torch.float64)
+        return rdm_of_sums, (sums, torch.ones(1, 5), "correlation", 1e-16, None)
+
+
+class TestEuclidean(TestRDM):
+    optout = {"ranks_equal_one_process": "states as in TestRDM"}  # noqa: RUF012
+
+    def make(self) -> RDM:
+        return RDM(conditions=IDS, missing="nan", dissimilarity="euclidean")
+
+    def reference(self, batches: list[Batch]) -> Any:
+        condition = stacked(batches, "condition").tolist()
+        means = reference.condition_means(stacked(batches, "activations"), condition, IDS)
+        return reference.rdm(means, "euclidean")
+
+    def rivals(self) -> list[tuple[Any, Any, Batch]]:
+        other = RDM(conditions=IDS, missing="nan", dissimilarity="sqeuclidean")
+        return [(self.make(), other, self.batches()[0])]
+
+
+class TestProjected(TestRDM):
+    """Wider than the patterns, the projection changes nothing; then narrower, see below."""
+
+    optout = {"ranks_equal_one_process": "states as in TestRDM"}  # noqa: RUF012
+
+    def make(self) -> RDM:
+        return RDM(conditions=IDS, missing="nan", projection=8)
+
+    def rivals(self) -> list[tuple[Any, Any, Batch]]:
+        seeded = RDM(conditions=IDS, missing="nan", projection=8, projection_seed=1)
+        return [(self.make(), seeded, self.batches()[0])]
+
+
+@pytest.mark.filterwarnings("ignore:.*conditions without a")
+class TestCrossnobis(MetricContract):
+    folds: int | None = 3
+
+    def make(self) -> RDM:
+        return RDM(conditions=IDS, missing="nan", dissimilarity="crossnobis", folds=self.folds)
+
+    def batches(self, seed: int = 0) -> list[Batch]:
+        batches = random_batches(seed, (11, 2, 9), (3,))
+        generator = torch.Generator().manual_seed(seed)
+        for batch in batches:
+            batch["fold"] = torch.randint(3, (len(batch["condition"]),), generator=generator)
+        return batches
+
+    def reference(self, batches: list[Batch]) -> Any:
+        names = ("activations", "condition", "fold")
+        patterns, condition, fold = (stacked(batches, name) for name in names)
+        return reference.crossnobis(patterns, condition.tolist(), fold.tolist(), IDS)
+
+    def rivals(self) -> list[tuple[Any, Any, Batch]]:
+        other = RDM(
+            conditions=IDS, missing="nan", dissimilarity="crossnobis", precision=torch.eye(3) * 2,
+            folds=self.folds,
+        )  # fmt: skip
+        return [(self.make(), other, self.batches()[0])]
+
+    def bad_inputs(self) -> list[Batch]:
+        good = self.batches()[0]
+        return [
+            {**good, "fold": None},
+            {**good, "fold": good["fold"][:3]},
+            {**good, "fold": good["fold"].float()},
+            {**good, "fold": (good["fold"] - 1).tolist()},
+            {**good, "fold": ["a"] * 11},
+        ]
+
+    def bad_options(self) -> list[Callable[[], Any]]:
+        return [lambda: RDM(conditions=3, dissimilarity="crossnobis", folds=["a", "a"])]
+
+    def kernel(self) -> tuple[Any, Any]:
+        sums = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        return rdm_of_sums, (sums, torch.ones(3, 5), "crossnobis", 1e-16, None)
+
+
+class TestCrossnobisOfUnknownFolds(TestCrossnobis):
+    folds = None
+    optout = {  # noqa: RUF012
+        "ranks_equal_one_process": "states as in TestCrossnobis",
+        "update_never_waits_for_the_device": "without `folds` their number has to be read",
+    }
+
+
+class TestTemporalRDM(MetricContract):
+    layout = "BT"
+
+    def make(self) -> TemporalRDM:
+        return TemporalRDM(conditions=IDS, missing="nan", layout=self.layout)
+
+    def batches(self, seed: int = 0) -> list[Batch]:
+        parts = [random_batches(seed + t, (n,), (t, 6)) for t, n in ((3, 6), (1, 4), (4, 7))]
+        return [batch for part in parts for batch in part]
+
+    def reference(self, batches: list[Batch]) -> Any:
+        longest = max(batch["activations"].shape[1] for batch in batches)
+        rdms = []
+        for t in range(longest):
+            here = [b for b in batches if b["activations"].shape[1] > t]
+            patterns = np.concatenate([b["activations"][:, t].numpy() for b in here])
+            condition = stacked(here, "condition").tolist()
+            rdms.append(reference.rdm(reference.condition_means(patterns, condition, IDS)))
+        return np.stack(rdms)
+
+    def rivals(self) -> list[tuple[Any, Any, Batch]]:
+        options: dict[str, Any] = {"conditions": IDS, "layout": self.layout, "missing": "nan"}
+        other = TemporalRDM(**options, dissimilarity="cosine")
+        return [(self.make(), other, self.batches()[0])]
+
+    def bad_inputs(self) -> list[Batch]:
+        good = self.batches()[0]
+        return [
+            {**good, "activations": good["activations"][:, 0]},
+            {**good, "activations": good["activations"][:, :0]},
+            {**good, "activations": good["activations"][..., :5]},
+            {**good, "condition": (good["condition"] + 1).tolist()},
+        ]
+
+    def bad_options(self) -> list[Callable[[], Any]]:
+        return [
+            lambda: TemporalRDM(conditions=3, layout="B"),
+            lambda: TemporalRDM(conditions=3, layout="BTC"),
+            lambda: TemporalRDM(conditions=[1, 1]),
+        ]
+
+    def kernel(self) -> tuple[Any, Any]:
+        return TestRDM().kernel()
+
+
+class TestTimeFirst(TestTemporalRDM):
+    layout = "TB"
+    optout = {"ranks_equal_one_process": "states as in TestTemporalRDM"}  # noqa: RUF012
+    sample_axis = {"activations": 1}  # noqa: RUF012
+
+    def batches(self, seed: int = 0) -> list[Batch]:
+        return [
+            {**batch, "activations": batch["activations"].transpose(0, 1)}
+            for batch in super().batches(seed)
+        ]
+
+    def reference(self, batches: list[Batch]) -> Any:
+        turned = [{**b, "activations": b["activations"].transpose(0, 1)} for b in batches]
+        return super().reference(turned)
+
+    def bad_inputs(self) -> list[Batch]:
+        good = self.batches()[0]
+        return [{**good, "activations": good["activations"].transpose(0, 1)}]
+
+
+# ---------------------------------------------------------------------------- ids
+
+
+def test_ids_come_with_the_rdm_in_the_order_given() -> None:
+    """Presentations b, a, b, a give the same RDM as a, b, a, b; "10" need not precede "2"."""
+    patterns = torch.randn(4, 3, dtype=torch.float64)
+    ids = ["img_2", "img_10"]
+    one, other = RDM(conditions=ids), RDM(conditions=ids[::-1])
+    for names, rows in ((ids * 2, [0, 1, 2, 3]), (ids[::-1] * 2, [1, 0, 3, 2])):
+        metric = RDM(conditions=["img_1", *ids], missing="nan")
+        metric.update(patterns[rows], names)
+        one.update(patterns[rows], names)
+        other.update(patterns[rows], names)
+        assert float(metric.compute()[1, 2]) == pytest.approx(float(one.compute()[0, 1]))
+    torch.testing.assert_close(one.compute(), other.compute())
+
+
+def test_ids_in_any_form() -> None:
+    patterns = torch.randn(3, 4, dtype=torch.float64)
+    for ids in (IDS[:3], torch.tensor(IDS[:3]), np.array(IDS[:3]), range(3)):
+        given = list(ids)
+        metric = RDM(conditions=ids)
+        forms: list[Any] = [torch.as_tensor(given), np.array(given), given, tuple(given)]
+        for condition in forms:
+            metric.update(patterns, condition)
+        torch.testing.assert_close(metric.compute(), rdm(patterns))
+
+
+def test_unknown_and_missing_ids_are_named() -> None:
+    """26,111 images and 26,109 names must not give a shifted RDM."""
+    metric = RDM(conditions=["cat", "dog", "car"])
+    with pytest.raises(ValueError, match=r"ids among 'cat', 'dog', 'car', got the unknown 'cow'"):
+        metric.update(torch.randn(2, 3), ["cat", "cow"])
+    with pytest.raises(ValueError, match="condition: expected 3 ids, one for each row"):
+        metric.update(torch.randn(3, 3), ["cat", "dog"])
+    metric.update(torch.randn(2, 3), ["cat", "dog"])
+    with pytest.raises(ValueError, match=r"every condition .see missing., got none of 'car'"):
+        metric.compute()
+    with pytest.raises(ValueError, match="conditions: expected different ids, got 7 more than"):
+        RDM(conditions=[7, 8, 7])
+
+
+def test_ids_in_a_tensor_are_mapped_without_a_look() -> None:
+    conditions = Conditions("conditions", IDS)
+    given = torch.tensor([10, 40, -5, 99, 30], dtype=torch.int32)
+    rows, known = conditions.rows("condition", given, 5, given.device)
+    assert rows.tolist() == [1, 4, 0, 0, 0]
+    assert known is not None
+    assert known.tolist() == [True, True, False, False, True]
+    with pytest.raises(ValueError, match="a sequence of strings"):
+        Conditions("conditions", ["a", "b"]).rows("condition", given, 5, given.device)
+
+
+def test_stray_ids_in_a_tensor_surface_in_compute() -> None:
+    patterns = torch.randn(5, 4, dtype=torch.float64)
+    metric = RDM(conditions=IDS)
+    metric.update(patterns, torch.tensor(IDS))
+    expected = metric.compute()
+    spoilt = torch.full((3, 4), torch.nan, dtype=torch.float64)
+    metric.update(spoilt, torch.tensor([99, -5, 12]))
+    with pytest.raises(
+        ValueError, match=r"30, 10, .*, got 3 presentations of unknown ids: -5 to 99"
+    ):
+        metric.compute()
+    torch.testing.assert_close(metric.snapshot()["sums"], patterns.view(1, 1, 5, 4))
+    metric.reset()
+    metric.update(patterns, torch.tensor(IDS))
+    torch.testing.assert_close(metric.compute(), expected)
+    metric.update(patterns[:1], torch.tensor([7]))
+    with pytest.raises(ValueError, match=r"1 presentations of unknown ids: 7$"):
+        metric.compute()
+    folded = RDM(conditions=IDS, dissimilarity="crossnobis", folds=2)
+    folded.update(patterns, torch.tensor(IDS), fold=torch.tensor([0, 1, 2, 0, 1]))
+    with pytest.raises(ValueError, match="fold: expected folds among 0, 1, got 1 presentations"):
+        folded.compute()
+
+
+# ---------------------------------------------------------------------------- faults of others
+
+
+def test_a_zero_pattern_among_five() -> None:
+    """NaN in its four pairs, the other six finite, and the condition named."""
+    patterns = torch.randn(5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    patterns[2] = 0
+    metric = RDM(conditions=["a", "b", "c", "d", "e"])
+    metric.update(patterns, ["a", "b", "c", "d", "e"])
+    with pytest.warns(UserWarning, match="NaN in the RDM: 'c'"):
+        result = upper_triangle(metric.compute())
+    assert int(result.isnan().sum()) == 4
+    assert int(result.isfinite().sum()) == 6
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1.5, 1000.1, 1e-30])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_constant_patterns_whatever_the_constant(value: float, dtype: torch.dtype) -> None:
+    patterns = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)).to(dtype)
+    patterns[1] = value
+    metric = RDM(conditions=4)
+    for _ in range(3):
+        metric.update(patterns, torch.arange(4))
+    with pytest.warns(UserWarning, match="NaN in the RDM: 1"):
+        undefined = metric.compute().isnan()
+    assert bool(undefined[1].all())
+    assert bool(undefined[:, 1].all())
+    assert int(undefined.sum()) == 7
+    projected = RDM(conditions=4, projection=10)
+    projected.update(patterns, torch.arange(4))
+    with pytest.warns(UserWarning, match="NaN in the RDM: 1"):
+        assert int(projected.compute().isnan().sum()) == 7
+
+
+def test_a_dead_layer_is_nan_and_no_error() -> None:
+    metric = RDM(conditions=4)
+    metric.update(torch.zeros(4, 50), torch.arange(4))
+    with pytest.warns(UserWarning, match="0, 1, 2, 3"):
+        assert bool(metric.compute().isnan().all())
+    distances = rdm(torch.zeros(4, 50), "euclidean")
+    assert bool((distances == 0).all())
+
+
+def test_nan_stays_within_its_condition() -> None:
+    patterns = torch.randn(4, 5, dtype=torch.float64)
+    broken = patterns.clone()
+    broken[1, 2] = torch.nan
+    for method in ("correlation", "euclidean", "cityblock", "cosine"):
+        found, whole = rdm(broken, method), rdm(patterns, method)
+        assert bool(found[1].isnan().all())
+        kept = [0, 2, 3]
+        torch.testing.assert_close(found[kept][:, kept], whole[kept][:, kept])
+
+
+def test_collinear_patterns_are_exactly_alike() -> None:
+    """30 rescaled copies: distances of rounding size must not be ranked."""
+    pattern = torch.randn(200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    copies = torch.arange(1, 31).unsqueeze(1) * pattern + 0.3
+    assert bool((rdm(copies) == 0).all())
+    assert bool((rdm(copies - 0.3, "cosine") == 0).all())
+    other = upper_triangle(rdm(torch.randn(30, 7)))
+    assert bool(spearman(upper_triangle(rdm(copies)), other).isnan())
+
+
+def test_distances_of_large_neighbours() -> None:
+    """512695 and 512804 in float32 are 109 apart."""
+    patterns = torch.tensor([[512695.0], [512804.0], [0.0]])
+    assert float(rdm(patterns, "euclidean")[0, 1]) == 109.0
+    far = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1e8, 0.0]])
+    assert float(rdm(far, "euclidean")[0, 1]) == 1.0
+
+
+def test_integer_patterns_do_not_overflow() -> None:
+    patterns = torch.tensor([[100, -100], [-100, 100]], dtype=torch.int8)
+    assert float(rdm(patterns, "sqeuclidean")[0, 1]) == 80000.0
+
+
+def test_opposite_patterns_are_at_distance_two() -> None:
+    patterns = torch.randn(1, 20, dtype=torch.float64)
+    found = rdm(torch.cat([patterns, -patterns]))
+    assert float(found[0, 1]) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("level", [1e-3, 3e-4, 1e-4])
+def test_nearly_equal_patterns_are_ranked_right(level: float) -> None:
+    """1 - r from 1e-6 down to 1e-8, in float32 activations."""
+    generator = torch.Generator().manual_seed(0)
+    common = torch.randn(512, generator=generator, dtype=torch.float64)
+    own = torch.randn(60, 512, generator=generator, dtype=torch.float64)
+    activations = (common + level * own).to(torch.float32)
+    metric = RDM(conditions=60)
+    metric.update(activations, torch.arange(60))
+    found = upper_triangle(metric.compute())
+    assert float(found.median()) < 2 * level**2
+    exact = np.longdouble(activations.numpy())
+    exact -= exact.mean(1, keepdims=True)
+    exact /= np.sqrt((exact**2).sum(1, keepdims=True))
+    pairs = [((exact[i] - exact[j]) ** 2).sum() / 2 for i in range(60) for j in range(i + 1, 60)]
+    expected = torch.tensor(np.array(pairs, dtype=np.float64))
+    assert float(spearman(found, expected)) > 0.999999
+
+
+def test_a_large_offset_is_harmless() -> None:
+    patterns = torch.randn(30, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(rdm(patterns + 1e4), rdm(patterns), rtol=0, atol=1e-9)
+
+
+# ---------------------------------------------------------------------------- size
+
+
+def test_projection_keeps_the_rdm_and_bounds_the_state() -> None:
+    generator = torch.Generator().manual_seed(0)
+    latent = torch.randn(40, 12, generator=generator)
+    patterns = (latent @ torch.randn(12, 20000, generator=generator)).relu()
+    exact = upper_triangle(rdm(patterns))
+    for method in ("correlation", "cosine", "sqeuclidean"):
+        metric = RDM(conditions=40, projection=2000, dissimilarity=method)
+        metric.update(patterns[:20], torch.arange(20))
+        metric.update(patterns[20:], torch.arange(20, 40))
+        assert metric.memory_bytes() < 8 * 40 * 2000 + 1000
+        exact = upper_triangle(rdm(patterns, method))
+        assert float(compare_rdms(upper_triangle(metric.compute()), exact)) > 0.97
+
+
+def test_blocks_of_features_change_nothing() -> None:
+    """More features than a block holds, and more conditions."""
+    patterns = torch.randn(300, 2500, generator=torch.Generator().manual_seed(0))
+    found = upper_triangle(rdm(patterns)).numpy()
+    expected = 1 - np.corrcoef(patterns.double().numpy())
+    np.testing.assert_allclose(found, expected[np.triu_indices(300, 1)], rtol=0, atol=1e-12)
+    short = upper_triangle(rdm(patterns[:30], "cityblock")).numpy()
+    np.testing.assert_allclose(short, reference.upper(reference.rdm(patterns[:30], "cityblock")))
+
+
+def test_memory_is_one_sum_for_each_condition_and_feature() -> None:
+    metric = RDM(conditions=20)
+    metric.update(torch.randn(64, 500), torch.randint(20, (64,)))
+    assert metric.memory_bytes() - 8 * 20 * 500 < 300
+
+
+def test_forward_of_a_batch_that_lacks_conditions() -> None:
+    metric = RDM(conditions=4)
+    batch = metric(torch.randn(2, 5), torch.tensor([0, 3]))
+    assert isinstance(batch, Tensor)
+    assert int(batch.isfinite().sum()) == 4
+    metric.update(torch.randn(2, 5), torch.tensor([1, 2]))
+    assert bool(metric.compute().isfinite().all())
