@@ -10,10 +10,11 @@ import functools
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
@@ -26,9 +27,22 @@ from dynmetrics.core.sync import synchronise
 is_grad_enabled = torch.is_grad_enabled
 set_grad_enabled = torch._C._set_grad_enabled
 is_autocast_enabled = torch._C._is_any_autocast_enabled
+is_compiling = torch.compiler.is_compiling
 
 Result = Tensor | dict[str, Tensor]
 Axes = tuple[str, ...] | dict[str, tuple[str, ...]]
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _untraced(function: Method) -> Method:
+    """`function`, left out of compiled graphs: its count of updates would recompile every step."""
+    outside = _disable_dynamo(function)
+
+    @functools.wraps(function)
+    def choosing(*args: Any, **kwargs: Any) -> Any:
+        return outside(*args, **kwargs) if is_compiling() else function(*args, **kwargs)
+
+    return cast(Method, choosing)
 
 
 class StreamingMetric(StateStore):
@@ -118,8 +132,9 @@ class StreamingMetric(StateStore):
             if attributes["compute_on_cpu"]:
                 self._move_list_states_to_cpu()
 
-        return guarded
+        return _untraced(guarded)
 
+    @_untraced
     def forward(self, *args: Any, **kwargs: Any) -> Result:
         """Accumulate a batch and return the value of this batch alone."""
         if self._is_synced:
