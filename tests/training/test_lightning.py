@@ -88,6 +88,23 @@ def test_the_boards_hold_scalars_and_a_figure(tmp_path: Path) -> None:
     assert "val_accuracy_top1" in board.Tags()["images"]
 
 
+def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    from lightning.pytorch.loggers import WandbLogger
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    callback = MetricsCallback(suite(), train=False, verbose=False)
+    logger = WandbLogger(save_dir=tmp_path, offline=True, project="dynmetrics")
+    val = Scores(7, 3, 1)
+    trainer(tmp_path, logger=logger, callbacks=[callback]).fit(
+        Scaling(), loader(Scores(8, 3, 0)), loader(val)
+    )
+    summary = dict(logger.experiment.summary)
+    wandb.finish()
+    assert summary["val_accuracy"] == pytest.approx(val.accuracy()[0], abs=1e-6)
+    assert list(tmp_path.rglob("val_accuracy_top1*.png"))
+
+
 def test_curves_as_scalars_on_request(tmp_path: Path) -> None:
     callback = MetricsCallback(suite(), log_curves=True, figures=False, verbose=False)
     run = trainer(tmp_path, logger=CSVLogger(tmp_path), callbacks=[callback])
