@@ -24,6 +24,7 @@ BY_DATA: Literal["by data"] = "by data"
 
 Size = int | Literal["grows", "by data"]
 State = Tensor | list[Tensor]
+Overflow = Literal["error", "ring", "reservoir"]
 Fold = Callable[[Tensor, Tensor], Tensor]
 """Two accumulations as one: associative up to rounding, and a tensor of zeros is neutral."""
 
@@ -32,8 +33,8 @@ Fold = Callable[[Tensor, Tensor], Tensor]
 class StateSpec:
     """The declaration of one state.
 
-    `shape` is the state's shape, or for rows the shape of one row. Rows are kept as a list of
-    chunks, at most `capacity` rows on one rank. A folded state is combined by `fold`.
+    `shape` is the state's shape, or for rows the shape of one row. Of rows at most `capacity` are
+    kept on one rank (see `rows`). A folded state is combined by `fold`.
     """
 
     name: str
@@ -42,6 +43,7 @@ class StateSpec:
     dtype: torch.dtype
     capacity: int | None = None
     fold: Fold | None = None
+    overflow: Overflow = "error"
 
     @property
     def fill(self) -> float:
@@ -92,11 +94,9 @@ def padded(spec: StateSpec, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return result
 
 
-def combine(spec: StateSpec, state: State, other: State) -> State:
-    """`state` and `other` as one, with shape, dtype and capacity checked; neither is changed."""
+def combine_tensors(spec: StateSpec, state: State, other: State) -> State:
+    """`state` and `other` as one, with shape and dtype checked; neither is changed."""
     reduction = spec.reduction
-    if reduction == "rows":
-        return _combine_rows(spec, state, other)
     if not (isinstance(state, Tensor) and isinstance(other, Tensor)):
         raise refuse(spec.name, "a tensor", describe(other))
     if other.device != state.device:
@@ -115,25 +115,9 @@ def combine(spec: StateSpec, state: State, other: State) -> State:
     return result
 
 
-def _combine_rows(spec: StateSpec, state: State, other: State) -> State:
-    if not isinstance(state, list):
-        raise refuse(spec.name, "a list of tensors", describe(state))
-    chunks = other if isinstance(other, list) else [other]
-    for chunk in chunks:
-        if chunk.dtype is not spec.dtype or chunk.ndim != len(spec.shape) + 1:
-            raise refuse(spec.name, f"rows of {spec.dtype} and shape {spec.shape}", describe(chunk))
-    everything = [*state, *(chunk for chunk in chunks if chunk.shape[0])]
-    for chunk in chunks if everything else []:
-        common_shape(spec, [tuple(everything[0].shape[1:]), tuple(chunk.shape[1:])], "update")
-    total = sum(chunk.shape[0] for chunk in everything)
-    if spec.capacity is not None and total > spec.capacity:
-        raise refuse(spec.name, f"at most capacity={spec.capacity} rows", f"{total} rows")
-    return everything
-
-
 def stacked_rows(spec: StateSpec, chunks: list[Tensor], device: torch.device) -> Tensor:
     """All rows of `chunks` as one tensor; no rows at all still have the right number of axes."""
     if chunks:
-        return torch.cat(chunks)
+        return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
     sizes = [size if isinstance(size, int) else 0 for size in spec.shape]
     return torch.empty([0, *sizes], dtype=spec.dtype, device=device)

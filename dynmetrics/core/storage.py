@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,8 @@ from torchmetrics import Metric
 
 from dynmetrics.core.checks import describe, refuse
 from dynmetrics.core.identity import configuration_of, digest
-from dynmetrics.core.state import Fold, Size, State, StateSpec, combine
+from dynmetrics.core.rows import combine_rows, thinned
+from dynmetrics.core.state import Fold, Overflow, Size, State, StateSpec, combine_tensors
 
 Snapshot = dict[str, State]
 
@@ -43,6 +44,7 @@ class StateStore(Metric):
         self.__dict__.setdefault("configuration", configuration_of(type(self), options))
         self.network_output = network_output
         self.state_specs = {}
+        self._reservoirs: dict[str, list[str]] = {}
         self.result_dtype = torch.float64
         self.add_state("identity", digest(self.configuration), None, persistent=True)
 
@@ -71,10 +73,30 @@ class StateStore(Metric):
         self._declare(StateSpec(name, "fold", shape, torch.float64, fold=fold))
 
     def add_rows(
-        self, name: str, shape: tuple[Size, ...], dtype: torch.dtype, capacity: int | None
+        self,
+        name: str,
+        shape: tuple[Size, ...],
+        dtype: torch.dtype,
+        capacity: int | None,
+        overflow: Overflow = "error",
     ) -> None:
-        """Declare rows that are kept as they come, at most `capacity` of them on one rank."""
-        self._declare(StateSpec(name, "rows", shape, dtype, capacity))
+        """Declare rows that are kept as they come, at most `capacity` of them on one rank.
+
+        `overflow` says what more rows do: raise an error, or drop the oldest ("ring").
+        """
+        self._declare(StateSpec(name, "rows", shape, dtype, capacity, overflow=overflow))
+
+    def add_reservoir(
+        self, columns: Mapping[str, tuple[tuple[Size, ...], torch.dtype]], capacity: int, by: str
+    ) -> None:
+        """Declare rows of several columns, of which a random sample of `capacity` is kept.
+
+        The sample has the rows of the lowest priorities, which `accumulate` gets as the int64
+        column `by` (see `row_priorities`). Up to twice `capacity` are held in between.
+        """
+        for name, (shape, dtype) in {**columns, by: ((), torch.int64)}.items():
+            self.add_rows(name, shape, dtype, capacity, "reservoir")
+        self._reservoirs[by] = [*columns, by]
 
     def _declare(self, spec: StateSpec) -> None:
         reduction = {"rows": "cat", "fold": spec.fold}.get(spec.reduction, spec.reduction)
@@ -87,6 +109,9 @@ class StateStore(Metric):
         specs = attributes["state_specs"]
         for name, increment in increments.items():
             increments[name] = combine(specs[name], attributes[name], increment)
+        for by, names in attributes["_reservoirs"].items():
+            if by in increments:
+                thinned(specs, increments, names)
         attributes.update(increments)
 
     def memory_bytes(self) -> int:
@@ -199,6 +224,12 @@ def _noting_options(init: Callable[..., None]) -> Callable[..., None]:
         init(self, *args, **options)
 
     return noting
+
+
+def combine(spec: StateSpec, state: State, other: State) -> State:
+    """`state` and `other` as one, checked; neither is changed."""
+    function = combine_rows if spec.reduction == "rows" else combine_tensors
+    return function(spec, state, other)
 
 
 def moved(state: Any, device: torch.device) -> State:
