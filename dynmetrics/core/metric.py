@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
 from torchmetrics import Metric
+from torchmetrics.metric import CompositionalMetric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from dynmetrics.core.checks import describe, refuse, select_output
@@ -81,6 +82,10 @@ class StreamingMetric(StateStore):
     def axes(self) -> Axes:
         """The axis letters of the result: of the tensor, or of each entry of the dict."""
         raise NotImplementedError(f"{type(self).__name__} does not name its axes")
+
+    def __getitem__(self, idx: int | str) -> CompositionalMetric:
+        """A metric of one entry of this one's result."""
+        return super().__getitem__(idx)  # type: ignore[index]
 
     def warn_once(self, topic: str, message: str) -> None:
         """Give a warning, unless this metric has given one on the same topic before."""
