@@ -20,7 +20,7 @@ _MOST_CHUNKS = 1024
 class Rows(list[Tensor]):
     """A list of chunks (n, ...) that knows its number of rows.
 
-    The first `joined` chunks are joins of many, each longer than the next.
+    The first `joined` chunks are joins of many, each at least twice as long as the next.
     """
 
     total = 0
@@ -43,9 +43,9 @@ class Rows(list[Tensor]):
         return rows if len(rows) <= _MOST_CHUNKS else rows._tidied()
 
     def _tidied(self) -> Rows:
-        """The small chunks as one, and joins of no more rows than this with it."""
+        """The small chunks as one, with every join before it that is not twice as long."""
         start, size = self.joined, sum(map(len, self[self.joined :]))
-        while start and len(self[start - 1]) <= size:
+        while start and len(self[start - 1]) < 2 * size:
             start -= 1
             size += len(self[start])
         return Rows.of([*self[:start], torch.cat(self[start:])], joined=start + 1)
