@@ -2,6 +2,7 @@
 
 from dynmetrics.core.ranks import average_ranks, spearman
 from dynmetrics.rsa.brain_data import BrainRDMs, to_rsatoolbox
+from dynmetrics.rsa.brain_files import load_brain_rdms, save_submission
 from dynmetrics.rsa.ceilings import noise_ceiling
 from dynmetrics.rsa.comparison import compare_rdms
 from dynmetrics.rsa.dissimilarity import rdm
@@ -21,8 +22,10 @@ __all__ = [
     "algonauts_score",
     "average_ranks",
     "compare_rdms",
+    "load_brain_rdms",
     "noise_ceiling",
     "rdm",
+    "save_submission",
     "spearman",
     "to_rsatoolbox",
 ]
