@@ -6,6 +6,8 @@ from dynmetrics.temporal.accuracy_curve import (
     topk_accuracy_over_time,
 )
 from dynmetrics.temporal.accuracy_pooled import Accuracy, accuracy
+from dynmetrics.temporal.confidence import TemporalConfidence, confidence_over_time, confidences
+from dynmetrics.temporal.row_scan import RowStatistics, row_statistics
 from dynmetrics.temporal.windows import (
     first_label,
     presentation_mask,
@@ -15,11 +17,16 @@ from dynmetrics.temporal.windows import (
 
 __all__ = [
     "Accuracy",
+    "RowStatistics",
     "TemporalAccuracy",
+    "TemporalConfidence",
     "accuracy",
+    "confidence_over_time",
+    "confidences",
     "first_label",
     "presentation_mask",
     "reaction_mask",
+    "row_statistics",
     "shift_labels",
     "temporal_accuracy",
     "topk_accuracy_over_time",

@@ -13,6 +13,7 @@ from dynmetrics.core.metric import StreamingMetric
 from dynmetrics.temporal.averaging import ABSENT_CLASSES, AVERAGES
 from dynmetrics.temporal.inputs import Classification, check_classes
 from dynmetrics.temporal.ranking import TIES, label_hits
+from dynmetrics.temporal.row_scan import RowStatistics
 
 VALID, NONFINITE, OUT_OF_RANGE = -3, -2, -1
 """Rows of the counts behind those of the k."""
@@ -47,20 +48,24 @@ def checked_options(
     return Options(num_classes, ks, average, absent_classes, ties)
 
 
-def label_counts(inputs: Classification, options: Options) -> tuple[Tensor, Tensor | None]:
-    """What a batch adds.
+def label_counts(
+    inputs: Classification | RowStatistics, options: Options
+) -> tuple[Tensor, Tensor | None]:
+    """What a batch adds: from scores or class indices, or from the statistics of their rows.
 
     Returns:
         Counts (K + 3, T): right for every k, valid, nonfinite, out of range.
         For averages over classes also counts (K + 1, T, C): right for every k, and labels.
     """
-    preds, labels = inputs
+    labels = inputs.labels
     classes = _classes(inputs, options)
     valid = labels >= 0
-    if preds.is_floating_point():
-        hits, nonfinite = label_hits(preds, labels, options.top_k, options.ties)
+    if isinstance(inputs, RowStatistics):
+        hits, nonfinite = [inputs.hits(k) for k in options.top_k], inputs.nonfinite
+    elif inputs.preds.is_floating_point():
+        hits, nonfinite = label_hits(inputs.preds, labels, options.top_k, options.ties)
     else:
-        hits, nonfinite = [preds == labels], torch.zeros_like(valid)
+        hits, nonfinite = [inputs.preds == labels], torch.zeros_like(valid)
     outside = labels >= classes if classes is not None else torch.zeros_like(valid)
     # A masked label is never right: no class has a negative index.
     rows = [*(hit & valid for hit in hits), valid, nonfinite & valid, outside]
@@ -71,9 +76,12 @@ def label_counts(inputs: Classification, options: Options) -> tuple[Tensor, Tens
     return counts, _per_class(torch.stack([*rows[: len(hits)], valid & ~outside]), labels, classes)
 
 
-def _classes(inputs: Classification, options: Options) -> int | None:
+def _classes(inputs: Classification | RowStatistics, options: Options) -> int | None:
     """The number of classes; of indices it is known only if told."""
     largest = max(options.top_k)
+    if isinstance(inputs, RowStatistics):
+        check_classes(inputs.classes, options.num_classes, largest)
+        return inputs.classes
     if inputs.preds.is_floating_point():
         classes = inputs.preds.shape[-1]
         if classes == 1:

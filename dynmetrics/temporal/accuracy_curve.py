@@ -20,8 +20,9 @@ from dynmetrics.temporal.accuracy_counts import (
     warn_out_of_range,
 )
 from dynmetrics.temporal.averaging import class_recall, report_empty
-from dynmetrics.temporal.inputs import LAYOUTS, Classification, temporal_inputs
-from dynmetrics.temporal.windows import first_label
+from dynmetrics.temporal.inputs import LAYOUTS, Classification, label_inputs, temporal_inputs
+from dynmetrics.temporal.readout import READOUTS, cumulative_readout
+from dynmetrics.temporal.row_scan import RowStatistics, rows_of
 
 
 class TemporalAccuracy(StreamingMetric):
@@ -49,13 +50,18 @@ class TemporalAccuracy(StreamingMetric):
             proportion, has none.
         target: "label" compares with the label of the timestep; "first_label" compares every
             timestep of a sample with its first label, also after the stimulus has gone.
+        readout: "step" takes the scores of the timestep alone; "cumulative" their sum over all
+            labelled timesteps up to it, the anytime answer of a network that gathers evidence;
+            "cumulative_probabilities" the sum of their softmax.
         kwargs: `network_output`, and the options of `torchmetrics.Metric`.
 
     `update` takes `preds`, scores (B, T, C) in the axes of `layout` or class indices (B, T); and
     `target`, integer labels (B, T) or (B,), negative where there is none; and `mask`, boolean
     (B, T) or (B,), True where a label counts. T may differ between calls and ranks: curves are
-    aligned at t = 0. A row of scores with a NaN is wrong and counted in `nonfinite`; a label of C
-    or more is wrong, and `compute` warns. Scores are ranked as they are: logits, not a softmax.
+    aligned at t = 0. `preds` may also be the `row_statistics` of the batch, and `target` None: then
+    several metrics share one pass over the logits. A row of scores with a NaN is wrong and counted
+    in `nonfinite`; a label of C or more is wrong, and `compute` warns. Scores are ranked as they
+    are: logits, not a softmax.
 
     Returns:
         A dict: `overall` (), `accuracy` (T,), `valid` (T,), `nonfinite` (T,) and, with
@@ -97,15 +103,19 @@ class TemporalAccuracy(StreamingMetric):
         layout: str = "BTC",
         confidence: float | None = None,
         target: str = "label",
+        readout: str = "step",
         **kwargs: Any,
     ) -> None:
         self_options = checked_options(num_classes, top_k, average, absent_classes, ties)
         check_choice("layout", layout, LAYOUTS)
         check_choice("target", target, ("label", "first_label"))
+        check_choice("readout", readout, READOUTS)
         if confidence is not None:
             check_fraction("confidence", confidence)
             if average == "macro":
-                raise refuse("confidence", "None for average='macro', no proportion", f"{confidence}")
+                raise refuse(
+                    "confidence", "None for average='macro', no proportion", f"{confidence}"
+                )
         super().__init__(**kwargs)
         self.options = self_options
         self.several = not isinstance(top_k, int)
@@ -113,6 +123,7 @@ class TemporalAccuracy(StreamingMetric):
         self.layout = layout
         self.confidence = confidence
         self.target = target
+        self.readout = readout
         self.add_counts("counts", (len(self.options.top_k) + 3, GROWS))
         if average != "micro":
             classes = BY_DATA if num_classes is None else num_classes
@@ -128,14 +139,14 @@ class TemporalAccuracy(StreamingMetric):
         axes.update(valid=("T",), nonfinite=("T",))
         if self.confidence is not None:
             bounds = [bound + ending for _, _, ending in names for bound in ("low", "high")]
-            axes.update({bound: (*classes, "T") for bound in bounds})
+            axes.update(dict.fromkeys(bounds, (*classes, "T")))
         return axes
 
-    def update(self, preds: Tensor, target: Tensor, mask: Tensor | None = None) -> None:
+    def update(
+        self, preds: Tensor | RowStatistics, target: Tensor | None, mask: Tensor | None = None
+    ) -> None:
         """Count a batch: scores (B, T, C), labels (B, T) or (B,), mask (B, T) or (B,)."""
-        inputs = temporal_inputs(preds, target, mask, layout=self.layout)
-        if self.target == "first_label":
-            inputs = _against_first_label(inputs, target, mask)
+        inputs = self._inputs(preds, target, mask)
         counts, class_counts = label_counts(inputs, self.options)
         if not inputs.labels.shape[0]:
             return
@@ -143,6 +154,19 @@ class TemporalAccuracy(StreamingMetric):
             self.accumulate(counts=counts)
         else:
             self.accumulate(counts=counts, class_counts=class_counts)
+
+    def _inputs(
+        self, preds: Tensor | RowStatistics, target: Tensor | None, mask: Tensor | None
+    ) -> Classification | RowStatistics:
+        """The batch in the reading that `target` and `readout` ask for."""
+        if isinstance(preds, RowStatistics):
+            if self.target != "label" or self.readout != "step":
+                raise refuse("preds", "scores, for this target or readout", "row statistics")
+            return rows_of(preds, target, mask, layout=self.layout, ties=self.options.ties)
+        inputs = temporal_inputs(preds, target, mask, layout=self.layout)
+        if self.target == "first_label":
+            inputs = _against_first_label(inputs, target, mask)
+        return inputs if self.readout == "step" else cumulative_readout(inputs, self.readout)
 
     def compute(self) -> dict[str, Tensor]:
         """The curves over everything seen."""
@@ -183,15 +207,11 @@ class TemporalAccuracy(StreamingMetric):
 
 
 def _against_first_label(
-    inputs: Classification, target: Tensor, mask: Tensor | None
+    inputs: Classification, target: Tensor | None, mask: Tensor | None
 ) -> Classification:
     """Labels replaced by the first of the sample, wherever the mask lets a timestep count."""
-    unmasked = temporal_inputs(inputs.preds, target).labels
-    held = first_label(unmasked)
-    if mask is None:
-        return Classification(inputs.preds, held)
-    counts = mask if mask.ndim == 2 else mask.unsqueeze(1)
-    return Classification(inputs.preds, torch.where(counts, held, -1))
+    labels = label_inputs(target, mask, inputs.labels.shape, inputs.labels.device)
+    return Classification(inputs.preds, torch.where(labels.counted, labels.first, -1))
 
 
 def temporal_accuracy(

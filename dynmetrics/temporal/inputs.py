@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dynmetrics.core.checks import check_tensor, describe, refuse, whole_numbers
+from dynmetrics.temporal.windows import first_label
 
 LAYOUTS = ("BTC", "BCT", "TBC")
 
@@ -23,22 +24,52 @@ class Classification(NamedTuple):
     labels: Tensor
 
 
+class Labels(NamedTuple):
+    """Labels of every timestep and first labels of every sample, and what the mask lets count."""
+
+    labels: Tensor
+    """(B, T), int64; -1 where the mask is False."""
+    first: Tensor
+    """(B, T), int64; constant over T, and found without regard to the mask."""
+    counted: Tensor
+    """(B, T), bool."""
+
+
 def temporal_inputs(
     preds: Any, target: Any, mask: Any = None, *, layout: str = "BTC"
 ) -> Classification:
     """`preds` with a time axis in `layout`, `target` and `mask` (B,) or (B, T)."""
     check_tensor("preds", preds)
     if preds.is_floating_point():
-        if preds.ndim != 3:
-            raise refuse("preds", f"scores with the axes {layout}", describe(preds))
-        scores = preds.permute([layout.index(axis) for axis in "BTC"])
-        return Classification(_wide(scores), _labels(target, mask, scores.shape[:2], preds.device))
+        scores = time_major(preds, layout)
+        return Classification(wide(scores), _labels(target, mask, scores.shape[:2], preds.device))
     axes = layout.replace("C", "")
     if preds.ndim != 2:
         raise refuse("preds", f"class indices with the axes {axes}", describe(preds))
     guesses = preds if axes == "BT" else preds.T
     labels = _labels(target, mask, guesses.shape, preds.device)
     return Classification(guesses.to(torch.int64), labels)
+
+
+def time_major(preds: Any, layout: str) -> Tensor:
+    """Scores in the axes of `layout` as a view (B, T, C), in their own precision."""
+    check_tensor("preds", preds)
+    if not preds.is_floating_point() or preds.ndim != 3:
+        raise refuse("preds", f"scores with the axes {layout}", describe(preds))
+    scores: Tensor = preds.permute([layout.index(axis) for axis in "BTC"])
+    if scores.shape[-1] == 0:
+        raise refuse("preds", "at least one class", describe(scores))
+    return scores
+
+
+def label_inputs(target: Any, mask: Any, shape: torch.Size, device: torch.device) -> Labels:
+    """The labels of predictions of `shape` (B, T), with the first label of every sample."""
+    unmasked = _labels(target, None, shape, device)
+    if mask is None:
+        counted = torch.ones_like(unmasked, dtype=torch.bool)
+        return Labels(unmasked, first_label(unmasked), counted)
+    counted = _mask(mask, shape, device)
+    return Labels(torch.where(counted, unmasked, -1), first_label(unmasked), counted)
 
 
 def pooled_inputs(preds: Any, target: Any, mask: Any = None) -> Classification:
@@ -60,9 +91,8 @@ def check_classes(classes: int, num_classes: int | None, largest_k: int) -> None
         raise refuse("top_k", f"at most the {classes} classes of preds", f"{largest_k}")
 
 
-def _wide(scores: Tensor) -> Tensor:
-    if scores.shape[-1] == 0:
-        raise refuse("preds", "at least one class", describe(scores))
+def wide(scores: Tensor) -> Tensor:
+    """`scores` in float32 or wider."""
     return scores.float() if scores.element_size() < 4 else scores
 
 
@@ -71,10 +101,14 @@ def _labels(target: Any, mask: Any, shape: torch.Size, device: torch.device) -> 
     labels = whole_numbers("target", _over_time("target", target, shape, device))
     if mask is None:
         return labels
-    mask = _over_time("mask", mask, shape, device)
-    if mask.dtype is not torch.bool:
+    return torch.where(_mask(mask, shape, device), labels, -1)
+
+
+def _mask(mask: Any, shape: torch.Size, device: torch.device) -> Tensor:
+    counted = _over_time("mask", mask, shape, device)
+    if counted.dtype is not torch.bool:
         raise refuse("mask", "a boolean tensor, True where it counts", describe(mask))
-    return torch.where(mask, labels, -1)
+    return counted
 
 
 def _over_time(argument: str, value: Any, shape: torch.Size, device: torch.device) -> Tensor:

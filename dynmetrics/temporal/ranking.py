@@ -7,10 +7,14 @@ in k. A row with a NaN is never right.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import has_torch_function
+
+from dynmetrics.temporal.inputs import wide
 
 TIES = ("lowest_index", "optimistic", "pessimistic")
 
@@ -33,8 +37,7 @@ def first_maximum(scores: Tensor) -> Tensor:
 
 
 def _for_numpy(scores: Tensor) -> bool:
-    plain = type(scores) is Tensor and scores.device.type == "cpu"
-    return plain and not torch.compiler.is_compiling() and scores.numel() > 0
+    return on_plain_cpu(scores) and scores.numel() > 0 and scores.dtype is not torch.bfloat16
 
 
 def _label_is_first_maximum(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,28 +105,81 @@ def label_hits(
 
 def label_ranks(scores: Tensor, labels: Tensor, ties: str = "lowest_index") -> Tensor:
     """The rank (...) of class `labels` (...) among `scores` (..., C); labels are clamped to C."""
-    classes = scores.shape[-1]
-    flat = scores.reshape(-1, classes)
-    index = labels.reshape(-1, 1).clamp(0, classes - 1)
-    rows = max(1, _CHUNK_ELEMENTS // classes) if scores.device.type == "cpu" else len(flat)
-    if torch.compiler.is_compiling() or len(flat) <= rows:
-        return _ranks(flat, index, ties).reshape(labels.shape)
-    chunks = zip(torch.split(flat, rows), torch.split(index, rows), strict=True)
-    return torch.cat([_ranks(s, i, ties) for s, i in chunks]).reshape(labels.shape)
+    parts = []
+    for values, (index,), dim in chunks(scores, labels):
+        own = values.gather(dim, index)
+        scratch = torch.empty_like(values) if on_plain_cpu(values) else None
+        parts.append(ranks_in_chunk(values, own, index, ties, dim, scratch))
+    return torch.cat(parts).reshape(labels.shape)
 
 
-def _ranks(scores: Tensor, index: Tensor, ties: str) -> Tensor:
-    own = scores.gather(1, index)
-    # Summing floats is vectorised, summing booleans is not. A count of classes is exact in float32.
-    rank = _count(scores > own)
+def chunks(scores: Tensor, *labels: Tensor) -> Iterator[tuple[Tensor, tuple[Tensor, ...], int]]:
+    """Pieces of `scores` (..., C) small enough for the cache, with the labels (...) of their rows.
+
+    Yields:
+        Scores in float32 or wider, (n, C) or (C, n); labels, clamped to C, (n, 1) or (1, n); and
+        the axis of the classes, 1 or 0.
+    """
+    classes, rows = scores.shape[-1], scores[..., 0].numel()
+    # Short rows are added up one element at a time, columns many at a time.
+    dim = 0 if on_plain_cpu(scores) and classes < _VECTOR_CLASSES else 1
+    if scores.is_contiguous():
+        scores = scores.reshape(-1, classes)
+        labels = tuple(part.reshape(-1) for part in labels)
+    n = len(scores)
+    if not torch.compiler.is_compiling() and rows:
+        n = max(1, _chunk_elements(scores) * n // scores.numel())
+    pieces = zip(torch.split(scores, n), *(torch.split(part, n) for part in labels), strict=True)
+    for piece, *indices in pieces:
+        values = wide(piece).reshape(-1, classes)
+        values = values if dim else values.T.contiguous()
+        clamped = [index.clamp(0, classes - 1).reshape(-1).unsqueeze(dim) for index in indices]
+        yield values, tuple(clamped), dim
+
+
+def _chunk_elements(scores: Tensor) -> int:
+    # Elsewhere a chunk costs launches, so there are few of them: they only bound the memory.
+    return _CHUNK_ELEMENTS if scores.device.type == "cpu" else max(1 << 20, scores.numel() // 8)
+
+
+def on_plain_cpu(scores: Tensor) -> bool:
+    """Whether values may be looked at, because no device has to be waited for.
+
+    Not while a compiler, a tracer or a gradient watches.
+    """
+    return (
+        type(scores) is Tensor
+        and scores.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and not has_torch_function((scores,))
+        and not (scores.requires_grad and torch.is_grad_enabled())
+    )
+
+
+def ranks_in_chunk(
+    values: Tensor, own: Tensor, index: Tensor, ties: str, dim: int, scratch: Tensor | None
+) -> Tensor:
+    """The rank (n,) of the class `index`, whose score is `own`, among the classes of axis `dim`.
+
+    With `scratch`, a tensor like `values` on a plain CPU, comparisons are written into it: torch
+    adds floats many at a time, booleans one by one. A count of classes is exact in float32.
+    """
+    rank = _count(torch.gt, values, own, dim, scratch)
     if ties == "optimistic":
         return rank
-    equal = scores == own
+    equal = _count(torch.eq, values, own, dim, scratch)
     if ties == "pessimistic":
-        return rank + _count(equal) - 1
-    before = torch.arange(scores.shape[1], device=scores.device) < index
-    return rank + _count(equal & before)
+        return rank + equal - 1
+    if scratch is not None and not bool((equal > 1).any()):
+        return rank
+    positions = torch.arange(values.shape[dim], device=values.device)
+    before = positions.reshape(-1, 1) < index if dim == 0 else positions < index
+    return rank + ((values == own) & before).sum(dim, dtype=rank.dtype)
 
 
-def _count(condition: Tensor) -> Tensor:
-    return condition.float().sum(1)
+def _count(
+    compare: Callable[..., Tensor], values: Tensor, own: Tensor, dim: int, scratch: Tensor | None
+) -> Tensor:
+    if scratch is None:
+        return compare(values, own).sum(dim, dtype=torch.float32)
+    return compare(values, own, out=scratch).sum(dim)

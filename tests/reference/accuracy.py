@@ -168,7 +168,7 @@ def count_batches(
 
 
 def class_scores(class_correct: Ints, class_valid: Ints, absent_classes: str) -> Floats:
-    """correct / valid of each class (C,); a class without support is 0 for "zero", else NaN."""
+    """Correct / valid of each class (C,); a class without support is 0 for "zero", else NaN."""
     absent = 0.0 if absent_classes == "zero" else nan
     return np.array(
         [k / n if n else absent for k, n in zip(class_correct, class_valid, strict=True)],
@@ -195,7 +195,7 @@ def averaged(
     absent_classes: str = "drop",
     empty: float = nan,
 ) -> Any:
-    """One value, or (C,) for average "none", from the counts of one pool; `empty` if it is empty."""
+    """One value, or (C,) for average "none", from the counts of one pool, `empty` without any."""
     if valid == 0:
         return np.full(len(class_valid), empty) if average == "none" else empty
     scores = class_scores(class_correct, class_valid, absent_classes)

@@ -51,7 +51,11 @@ def temporal_batches(seed: int) -> list[Batch]:
 
 def as_reference(batches: list[Batch]) -> list[tuple[Any, Any, Any]]:
     return [
-        (b["preds"].double().numpy(), b["target"].numpy(), None if b["mask"] is None else b["mask"].numpy())
+        (
+            b["preds"].double().numpy(),
+            b["target"].numpy(),
+            None if b["mask"] is None else b["mask"].numpy(),
+        )
         for b in batches
         if len(b["preds"])
     ]
@@ -59,7 +63,14 @@ def as_reference(batches: list[Batch]) -> list[tuple[Any, Any, Any]]:
 
 class TemporalContract(MetricContract):
     options: ClassVar[dict[str, Any]] = {}
-    depends_on_n: ClassVar[set[str]] = {"low", "high", "low_top1", "high_top1", "low_top4", "high_top4"}
+    depends_on_n: ClassVar[set[str]] = {
+        "low",
+        "high",
+        "low_top1",
+        "high_top1",
+        "low_top4",
+        "high_top4",
+    }
 
     def make(self) -> StreamingMetric:
         return TemporalAccuracy(num_classes=CLASSES, **self.options)
@@ -72,7 +83,9 @@ class TemporalContract(MetricContract):
         if not rows:
             empty = np.zeros((1, 1, CLASSES)), np.zeros((1, 1), dtype=np.int64) - 1, None
             result = definition.temporal_accuracy([empty], **self.options)
-            return {k: v[..., :0] if np.ndim(v) and k != "overall" else v for k, v in result.items()}
+            return {
+                k: v[..., :0] if np.ndim(v) and k != "overall" else v for k, v in result.items()
+            }
         return definition.temporal_accuracy(rows, **self.options)
 
     def rivals(self) -> list[tuple[StreamingMetric, StreamingMetric, Batch]]:
@@ -320,8 +333,11 @@ def test_multilabel_targets_above_one_are_wrong() -> None:
 def test_the_mean_of_batches_is_not_the_value() -> None:
     metric = Accuracy()
     right, wrong = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 1.0]]])
-    batches = [(right.expand(2, 3, 2), torch.zeros(2, dtype=torch.int64)), (wrong, torch.tensor([0])),
-               (wrong.expand(4, 3, 2), torch.full((4,), -1))]  # fmt: skip
+    batches = [
+        (right.expand(2, 3, 2), torch.zeros(2, dtype=torch.int64)),
+        (wrong, torch.tensor([0])),
+        (wrong.expand(4, 3, 2), torch.full((4,), -1)),
+    ]
     means = []
     for logits, labels in batches:
         means.append(float(metric(logits, labels)))
@@ -376,7 +392,9 @@ def test_a_compiled_kernel_does_not_compile_for_every_batch() -> None:
     options = checked_options(None, (1, 3), "micro", "drop", "lowest_index")
     torch._dynamo.reset()
     counter = torch._dynamo.testing.CompileCounter()
-    compiled = torch.compile(lambda s, y: label_counts(Classification(s, y), options)[0], backend=counter)
+    compiled = torch.compile(
+        lambda s, y: label_counts(Classification(s, y), options)[0], backend=counter
+    )
     for step in range(20):
         compiled(torch.randn(4 + step, 5, 6), torch.zeros(4 + step, 5, dtype=torch.int64))
     assert counter.frame_count <= 2

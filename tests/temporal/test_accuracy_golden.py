@@ -118,7 +118,7 @@ def ks_of(case: Case) -> tuple[int, ...]:
 
 
 def check_counts(result: dict[str, Any], case: Case) -> None:
-    """valid and nonfinite are exactly the expected integers."""
+    """Valid and nonfinite are exactly the expected integers."""
     assert_integers(result["valid"], case.expected["valid"])
     nonfinite = case.expected.get("nonfinite_rows", [0] * len(case.expected["valid"]))
     assert_integers(result["nonfinite"], nonfinite)
@@ -131,7 +131,7 @@ def assert_integers(actual: Any, expected: list[int]) -> None:
 
 
 def check_correct(curve: Any, valid: Any, expected: list[int]) -> None:
-    """accuracy * valid is the exact integer number of correct rows."""
+    """Accuracy * valid is the exact integer number of correct rows."""
     curve = torch.as_tensor(curve, dtype=torch.float64)
     valid = torch.as_tensor(valid)
     correct = torch.where(valid > 0, curve * valid, 0.0)
@@ -355,15 +355,15 @@ def test_k_beyond_the_classes_is_refused(case: Case) -> None:
     for k, error in case.expected["raises"].items():
         assert error == "ValueError"
         for make in (TemporalAccuracy, Accuracy):
-            with pytest.raises(ValueError):
+            with pytest.raises(ValueError, match="top_k: expected"):
                 make(top_k=int(k), num_classes=num_classes)
-            with pytest.raises(ValueError):
+            with pytest.raises(ValueError, match="top_k: expected"):
                 make(top_k=int(k)).update(preds, target)
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="top_k: expected"):
             topk_accuracy_over_time(preds, target, int(k))
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="top_k: expected"):
             temporal_accuracy(preds, target, top_k=int(k))
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="top_k: expected"):
             accuracy(preds, target, top_k=int(k))
 
 
