@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import functools
 import io
+import itertools
 import pickle
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -130,7 +131,9 @@ class MetricContract:
         batches = self.batches()
         shares = {
             "turns": [batches[rank::world_size] for rank in range(world_size)],
-            "one rank has all": [batches if rank == world_size - 1 else [] for rank in range(world_size)],
+            "one rank has all": [
+                batches if rank == world_size - 1 else [] for rank in range(world_size)
+            ],
             "nobody": [[] for _ in range(world_size)],
         }
         results = run_ranks(_compute_shares, world_size, self.make(), list(shares.values()))
@@ -396,7 +399,9 @@ class MetricContract:
         function, arguments = self.kernel()
         torch._dynamo.reset()
         compiled = torch.compile(function, fullgraph=True, backend="eager")
-        for ours, plain in zip(leaves(compiled(*arguments)), leaves(function(*arguments)), strict=True):
+        for ours, plain in zip(
+            leaves(compiled(*arguments)), leaves(function(*arguments)), strict=True
+        ):
             torch.testing.assert_close(ours, plain, equal_nan=True)
 
     # ------------------------------------------------------------------ helpers
@@ -409,7 +414,7 @@ class MetricContract:
             n = self.samples(batch)
             cuts = sorted(rng.integers(0, n + 1, size=rng.integers(0, n + 2)).tolist()) if n else []
             edges = [0, *cuts, n]
-            pieces += [self.piece(batch, a, b) for a, b in zip(edges, edges[1:], strict=False)]
+            pieces += [self.piece(batch, a, b) for a, b in itertools.pairwise(edges)]
         return [pieces[i] for i in rng.permutation(len(pieces))]
 
     def samples(self, batch: Batch) -> int:
@@ -493,7 +498,9 @@ def assert_same(result: Any, expected: Any, atol: float) -> None:
             assert_same(result[name], expected[name], atol)
         return
     ours = result.detach().cpu().numpy()
-    theirs = expected.detach().cpu().numpy() if isinstance(expected, Tensor) else np.asarray(expected)
+    theirs = (
+        expected.detach().cpu().numpy() if isinstance(expected, Tensor) else np.asarray(expected)
+    )
     assert ours.shape == theirs.shape, (ours.shape, theirs.shape)
     if np.issubdtype(ours.dtype, np.integer):
         np.testing.assert_array_equal(ours, theirs)

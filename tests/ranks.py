@@ -24,7 +24,10 @@ _context.set_forkserver_preload(["torch", "torchmetrics", "dynmetrics"])
 
 
 def run_ranks(
-    function: Callable[..., Any], world_size: int, *arguments: Any, patience: float = PATIENCE_SECONDS
+    function: Callable[..., Any],
+    world_size: int,
+    *arguments: Any,
+    patience: float = PATIENCE_SECONDS,
 ) -> list[Any]:
     """`function(rank, *arguments)` on every rank; the results in rank order.
 
@@ -60,7 +63,11 @@ def _outcome(path: Path, rank: int) -> tuple[bool, Any]:
 
 
 def _rank(
-    rank: int, world_size: int, store: Path, function: Callable[..., Any], arguments: tuple[Any, ...]
+    rank: int,
+    world_size: int,
+    store: Path,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
 ) -> None:
     import torch
     import torch.distributed as dist

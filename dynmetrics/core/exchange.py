@@ -20,7 +20,7 @@ class Exchange:
         self.group = group
 
     def device(self, local: torch.device) -> torch.device:
-        """Where a tensor must lie to travel: NCCL takes CUDA tensors only, gloo is used from CPU."""
+        """Where a tensor must lie to travel: NCCL takes CUDA tensors only, gloo those of the CPU."""
         backend = str(dist.get_backend(self.group))
         if "nccl" in backend:
             return local if local.type == "cuda" else torch.device("cuda")
@@ -50,12 +50,15 @@ class GatherFunctionExchange(Exchange):
         self.gather_function = gather_function
 
     def device(self, local: torch.device) -> torch.device:
+        """Wherever it lies: the user's function knows better."""
         return local
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all ranks, in rank order."""
         return list(self.gather_function(tensor, group=self.group))
 
     def reduce(self, tensor: Tensor, operation: Operation) -> Tensor:
+        """The elementwise sum, maximum or minimum over all ranks, from a gather."""
         parts = torch.stack(self.gather(tensor))
         if operation == "sum":
             return parts.sum(0)

@@ -58,7 +58,8 @@ class Naming:
         results: dict[str, Tensor] = {}
         for name, value in values.items():
             entries = dict(value) if isinstance(value, Mapping) else {"": value}
-            for key, part in zip(self.keys(name, metrics[name], list(entries)), entries.values()):
+            keys = self.keys(name, metrics[name], list(entries))
+            for key, part in zip(keys, entries.values(), strict=True):
                 if key in results:
                     raise refuse("metrics", "results of different names", f"{key!r} twice")
                 results[key] = part

@@ -184,8 +184,9 @@ def test_nothing_seen() -> None:
 def test_wilson_interval_of_numbers_and_tensors() -> None:
     low, high = wilson_interval(8, 16)
     assert isinstance(low, float)
+    assert isinstance(high, float)
     assert (round(low, 4), round(high, 4)) == (0.28, 0.72)
-    lows, highs = wilson_interval(torch.tensor([0, 8, 16]), torch.tensor(16))
+    lows, highs = map(torch.as_tensor, wilson_interval(torch.tensor([0, 8, 16]), torch.tensor(16)))
     assert (float(lows[0]), float(lows[1]), float(highs[2])) == (0.0, low, 1.0)
     for k, n, confidence in ((3, 2, 0.95), (-1, 2, 0.95), (1, 2, 0.0), (1, 2, 95)):
         with pytest.raises(ValueError, match="expected"):

@@ -103,6 +103,8 @@ class Poison(Metric):
     """Changes its states in place and then fails on negative values."""
 
     full_state_update = False
+    total: Tensor
+    seen: list[Tensor]
 
     def __init__(self) -> None:
         super().__init__()

@@ -53,6 +53,8 @@ class TwoSums(Metric):
     """The plain torchmetrics form of two sum states."""
 
     full_state_update = False
+    total: torch.Tensor
+    n: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +116,10 @@ def _ragged(rank: int, logits: list[torch.Tensor], labels: list[torch.Tensor]) -
 
 def test_ranks_with_20_with_22_and_without_timesteps() -> None:
     generator = torch.Generator().manual_seed(0)
-    logits = [torch.randn(5, 20, 7, generator=generator), torch.randn(3, 22, 7, generator=generator)]
+    logits = [
+        torch.randn(5, 20, 7, generator=generator),
+        torch.randn(3, 22, 7, generator=generator),
+    ]
     labels = [torch.randint(-1, 7, x.shape[:2], generator=generator) for x in logits]
     alone = MetricSuite(
         {"accuracy": TemporalAccuracy(confidence=0.95), "macro": TemporalAccuracy(average="macro")}
@@ -280,7 +285,7 @@ def test_our_metrics_in_a_metric_collection() -> None:
 def _protocol(rank: int) -> list[Any]:
     metric = Mean()
     metric.update(torch.full((1 + rank,), float(rank)))
-    seen = []
+    seen: list[Any] = []
     metric.sync()
     seen.append((float(metric.compute()), int(metric.n)))
     for call in (lambda: metric.update(torch.ones(1)), lambda: metric(torch.ones(1)), metric.sync):
@@ -328,7 +333,8 @@ def _failing_compute(rank: int) -> tuple[int, float]:
     with pytest.raises(RuntimeError, match="on purpose"):
         suite.compute()
     Failing.fail = False
-    local = int(suite["mean"].n)
+    mean: Any = suite["mean"]
+    local = int(mean.n)
     suite.update(value=torch.zeros(1))
     return local, float(suite.compute()["failing"])
 
@@ -388,7 +394,8 @@ def test_a_checkpoint_needs_no_other_rank() -> None:
 
 
 def _padded_sampler(rank: int) -> Any:
-    samples = torch.utils.data.DistributedSampler(range(21), 2, rank, shuffle=False)
+    items: Any = range(21)
+    samples: Any = torch.utils.data.DistributedSampler(items, 2, rank, shuffle=False)
     index = torch.tensor(list(samples))
     # The sampler repeats the first sample to make both shares equal; position tells the copy.
     position = torch.arange(len(index)) * 2 + rank
@@ -411,5 +418,5 @@ def _only_rank_0(rank: int) -> None:
     if rank == 0:
         time.sleep(60)
     else:
-        dist.destroy_process_group = lambda: None  # type: ignore[assignment]
-        dist.barrier = lambda: None  # type: ignore[assignment]
+        module: Any = dist
+        module.destroy_process_group = module.barrier = lambda: None

@@ -1,0 +1,33 @@
+"""Every Python block of the README runs, in order, as a reader would paste them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+COMMANDS = re.findall(r"`make (\w+)`", README.read_text(encoding="utf-8"))
+
+
+def test_there_is_something_to_run() -> None:
+    assert len(BLOCKS) >= 3
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+@pytest.mark.filterwarnings("ignore:.*have no `val_dataloader`")
+@pytest.mark.filterwarnings("ignore:.*treespec.*")
+def test_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "readme"}
+    for i, block in enumerate(BLOCKS):
+        exec(compile(block, f"README block {i}", "exec"), namespace)
+
+
+def test_commands_exist() -> None:
+    makefile = (README.parent / "Makefile").read_text()
+    assert set(COMMANDS) >= {"demo", "test"}
+    for command in set(COMMANDS):
+        assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
