@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from dynmetrics.core.checks import check_choice, check_tensor, describe, refuse, whole_numbers
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.moments import batch_moments, fold_moments, moment_mean, moment_variance
-from dynmetrics.prediction.inputs import check_flag, widened
+from dynmetrics.prediction.inputs import check_flag, chunk_size, widened
 
 CHUNK = 1 << 19
 """Distances held at a time by the search that compares every point with every other."""
@@ -214,12 +214,13 @@ def _by_comparison(x: PointSets, y: PointSets) -> Tensor:
     # A NaN must stay with its own point, which then is nearest to all and shows in the distance.
     centre = known.nan_to_num(0.0, 0.0, 0.0).mean(1, keepdim=True)
     queries, known = queries - centre, known - centre
-    norms = known.square().sum(2).masked_fill(~y.valid, torch.inf).unsqueeze(1)
-    rows = max(CHUNK // max(known.shape[0] * known.shape[1], 1), 1)
-    found = [
-        torch.baddbmm(norms, some, known.mT, alpha=-2).min(2).indices
-        for some in torch.split(queries, rows, dim=1)
-    ]
+    norms = known.square().sum(2, keepdim=True).masked_fill(~y.valid.unsqueeze(2), torch.inf)
+    # |y|^2 - 2xy by one product; |x|^2 is the same for every y.
+    queries = torch.cat([queries, torch.ones_like(queries[..., :1])], 2)
+    known = torch.cat([-2 * known, norms], 2).mT
+    columns = max(known.shape[0] * known.shape[2], 1)
+    rows = max(chunk_size(known.device, CHUNK) // columns, 1)
+    found = [torch.bmm(some, known).min(2).indices for some in torch.split(queries, rows, dim=1)]
     return torch.cat(found, 1)
 
 
@@ -229,17 +230,16 @@ def _points(argument: str, value: Any, lengths: Any) -> PointSets:
     check_tensor(argument, value)
     if value.ndim != 3 or not value.shape[2]:
         raise refuse(argument, "points (B, N, D) or a list of (N_i, D)", describe(value))
-    if lengths is None:
-        lengths = torch.full(value.shape[:1], value.shape[1], device=value.device)
-    else:
-        check_tensor(f"{argument}_lengths", lengths, value.device)
-        if lengths.shape != value.shape[:1]:
-            raise refuse(f"{argument}_lengths", f"the shape ({len(value)},)", describe(lengths))
     # One point of padding, that an empty set may be gathered from.
-    points = value if value.shape[1] else value.new_zeros(len(value), 1, value.shape[2])
-    sets = PointSets(widened(points), whole_numbers(f"{argument}_lengths", lengths))
+    points = widened(value if value.shape[1] else value.new_zeros(len(value), 1, value.shape[2]))
+    if lengths is None:
+        return PointSets(points, torch.full(value.shape[:1], value.shape[1], device=value.device))
+    check_tensor(f"{argument}_lengths", lengths, value.device)
+    if lengths.shape != value.shape[:1]:
+        raise refuse(f"{argument}_lengths", f"the shape ({len(value)},)", describe(lengths))
+    sets = PointSets(points, whole_numbers(f"{argument}_lengths", lengths))
     # Padding may hold anything, also NaN.
-    return sets._replace(points=torch.where(sets.valid.unsqueeze(2), sets.points, 0.0))
+    return sets._replace(points=torch.where(sets.valid.unsqueeze(2), points, 0.0))
 
 
 def _ragged(argument: str, sets: Any, lengths: Any) -> PointSets:

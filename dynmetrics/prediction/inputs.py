@@ -79,6 +79,11 @@ def over_steps(values: Tensor, by_step: bool) -> Tensor:
     return values.reshape(math.prod(values.shape[:-1]), values.shape[-1])
 
 
+def chunk_size(device: torch.device, cached: int) -> int:
+    """How many numbers to work on at a time: `cached` on a CPU, elsewhere what bounds memory."""
+    return cached if device.type == "cpu" else 1 << 22
+
+
 def check_positive(argument: str, value: Any) -> None:
     """Refuse anything but a finite number above 0."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -15,6 +15,7 @@ from dynmetrics.core.state import GROWS, Size
 from dynmetrics.prediction.inputs import (
     check_flag,
     check_positive,
+    chunk_size,
     image_mask,
     image_pairs,
     over_steps,
@@ -142,7 +143,7 @@ def mean_squared_errors(preds: Tensor, target: Tensor) -> Tensor:
     """The mean squared error of every image (N, C, H, W), in float64."""
     n, pixels = len(preds), preds.shape[1] * preds.shape[2] * preds.shape[3]
     width = preds.shape[-1]
-    rows = CHUNK // width + 1 if preds.device.type == "cpu" else max(n * pixels // width, 1)
+    rows = max(chunk_size(preds.device, CHUNK) // width, 1)
     planes = (images.reshape(-1, width) for images in (preds, target))
     pairs = zip(*(torch.split(plane, rows) for plane in planes), strict=True)
     # Norms of rows of pixels: a single pass, and too few terms each for float32 to lose digits.

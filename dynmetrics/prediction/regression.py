@@ -9,9 +9,12 @@ from torch import Tensor
 
 from dynmetrics.core.checks import check_choice, describe, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
-from dynmetrics.core.moments import batch_moments, fold_moments
+from dynmetrics.core.moments import fold_moments
 from dynmetrics.core.state import BY_DATA
-from dynmetrics.prediction.inputs import check_flag, check_same_shape, float_pair
+from dynmetrics.prediction.inputs import check_flag, check_same_shape, chunk_size, float_pair
+
+CHUNK = 1 << 15
+"""Numbers that a CPU works on at a time."""
 
 MULTIOUTPUT = ("uniform_average", "raw_values", "variance_weighted")
 
@@ -88,13 +91,13 @@ class R2Score(StreamingMetric):
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add samples: preds and target (N,) or (N, K)."""
         preds, target = outputs_of(preds, target)
-        nothing = target.new_full(target.shape[1:], torch.inf)
+        residuals, moments, lowest, highest = batch_statistics(preds, target)
         self.accumulate(
             n=torch.full_like(self.n, len(preds)),
-            residuals=(target - preds).square().sum(0),
-            moments=batch_moments(target, 0),
-            lowest=target.amin(0) if len(target) else nothing,
-            highest=target.amax(0) if len(target) else -nothing,
+            residuals=residuals,
+            moments=moments,
+            lowest=lowest,
+            highest=highest,
         )
 
     def compute(self) -> Tensor:
@@ -119,14 +122,36 @@ class R2Score(StreamingMetric):
 
 
 def outputs_of(preds: Any, target: Any) -> tuple[Tensor, Tensor]:
-    """Samples as (N, K) in float64; a column (N, 1) is as good as (N,)."""
+    """Samples as (N, K) in one float type; a column (N, 1) is as good as (N,)."""
     preds, target = float_pair(preds, target)
     for argument, value in (("preds", preds), ("target", target)):
         if value.ndim < 1 or 0 in value.shape[1:]:
             raise refuse(argument, "the shape (N,) or (N, K)", describe(value))
     preds, target = (value.unsqueeze(1).flatten(1) for value in (preds, target))
     check_same_shape(preds, target)
-    return preds.to(torch.float64), target.to(torch.float64)
+    return preds, target
+
+
+def batch_statistics(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of every output: sum of squared residuals, moments (3, K), minimum and maximum, in float64.
+
+    A few rows at a time on a CPU, so that what float64 needs stays in its cache.
+    """
+    outputs = target.shape[1]
+    residuals = target.new_zeros(outputs, dtype=torch.float64)
+    moments = target.new_zeros(3, outputs, dtype=torch.float64)
+    lowest, highest = torch.full_like(residuals, torch.inf), torch.full_like(residuals, -torch.inf)
+    if not len(target):
+        return residuals, moments, lowest, highest
+    rows = max(chunk_size(target.device, CHUNK) // outputs, 1)
+    for some, true in zip(torch.split(preds, rows), torch.split(target, rows), strict=True):
+        true = true.to(torch.float64)
+        residuals = residuals + (true - some).square().sum(0)
+        mean = true.mean(0)
+        count = torch.full_like(mean, len(true))
+        moments = fold_moments(moments, torch.stack([count, mean, (true - mean).square().sum(0)]))
+        lowest, highest = torch.minimum(lowest, true.amin(0)), torch.maximum(highest, true.amax(0))
+    return residuals, moments, lowest, highest
 
 
 def determination(residuals: Tensor, deviations: Tensor, force_finite: bool) -> Tensor:

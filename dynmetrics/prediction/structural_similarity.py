@@ -15,6 +15,7 @@ from dynmetrics.core.state import GROWS
 from dynmetrics.prediction.inputs import (
     check_flag,
     check_positive,
+    chunk_size,
     image_mask,
     image_pairs,
     over_steps,
@@ -168,9 +169,8 @@ def similarity(preds: Tensor, target: Tensor, window: Window) -> Tensor:
         mode = "reflect" if window.border == "reflect" else "constant"
         planes = [pad(plane[:, None], [radius] * 4, mode=mode)[:, 0] for plane in planes]
     pixels = planes[0].shape[1] * planes[0].shape[2]
-    # A GPU takes all planes at once; a CPU a few.
-    count = CHUNK // pixels if preds.device.type == "cpu" else n * channels
-    chunks = zip(*(torch.split(plane, max(count, 1)) for plane in planes), strict=True)
+    count = max(chunk_size(preds.device, CHUNK) // pixels, 1)
+    chunks = zip(*(torch.split(plane, count) for plane in planes), strict=True)
     values = torch.cat([_of_planes(one, other, window) for one, other in chunks])
     return values.view(n, channels).mean(1)
 
