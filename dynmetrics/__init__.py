@@ -2,8 +2,28 @@
 
 from dynmetrics.control import SuccessRate
 from dynmetrics.core import MetricSuite, StreamingMetric
-from dynmetrics.temporal import Accuracy, TemporalAccuracy
+from dynmetrics.prediction import PSNR, SSIM, ChamferDistance, R2Score, RolloutError, Surprise
+from dynmetrics.rsa import RDM, RSA, LayerRSA, TemporalRDM, TemporalRSA
+from dynmetrics.temporal import Accuracy, TemporalAccuracy, TemporalConfidence
 
 __version__ = "0.1.0"
 
-__all__ = ["Accuracy", "MetricSuite", "StreamingMetric", "SuccessRate", "TemporalAccuracy"]
+__all__ = [
+    "PSNR",
+    "RDM",
+    "RSA",
+    "SSIM",
+    "Accuracy",
+    "ChamferDistance",
+    "LayerRSA",
+    "MetricSuite",
+    "R2Score",
+    "RolloutError",
+    "StreamingMetric",
+    "SuccessRate",
+    "Surprise",
+    "TemporalAccuracy",
+    "TemporalConfidence",
+    "TemporalRDM",
+    "TemporalRSA",
+]
