@@ -181,18 +181,20 @@ def _of_planes(x: Tensor, y: Tensor, window: Window) -> Tensor:
     centre_x, centre_y = x.mean((1, 2), keepdim=True), y.mean((1, 2), keepdim=True)
     x, y = x - centre_x, y - centre_y
     # Only the sum of the variances is needed, so four maps are smoothed and not five.
-    maps = torch.stack([x, y, torch.addcmul(x * x, y, y), x * y])
+    maps = torch.stack([x, y, x * x + y * y, x * y])
     mean_x, mean_y, squares, products = _smoothed(_smoothed(maps, 2, window), 3, window).unbind()
-    covariance = torch.addcmul(products, mean_x, mean_y, value=-1)
-    variances = torch.addcmul(squares, mean_x, mean_x, value=-1)
-    variances = torch.addcmul(variances, mean_y, mean_y, value=-1).clamp(min=0)
+    # In this order equal images are rounded equally, and score exactly 1.
+    covariance = products - mean_x * mean_y
+    variances = (squares - (mean_x * mean_x + mean_y * mean_y)).clamp(min=0)
+    # What rounding leaves of flat windows must not be a correlation beyond 1.
+    covariance = torch.minimum(torch.maximum(covariance, variances / -2), variances / 2)
     if window.sample_covariance:
         pixels = len(window.weights) ** 2
         covariance = covariance * (pixels / (pixels - 1))
         variances = variances * (pixels / (pixels - 1))
     mean_x, mean_y = mean_x + centre_x, mean_y + centre_y
     alike = (2 * mean_x * mean_y + window.c1) * (2 * covariance + window.c2)
-    most = (torch.addcmul(mean_x * mean_x, mean_y, mean_y) + window.c1) * (variances + window.c2)
+    most = (mean_x * mean_x + mean_y * mean_y + window.c1) * (variances + window.c2)
     return (alike / most).clamp(-1, 1).mean((1, 2)).to(torch.float64)
 
 

@@ -237,10 +237,12 @@ def test_large_coordinates_that_are_close() -> None:
 
 @pytest.mark.parametrize("n", [30, 800])
 @pytest.mark.parametrize("axes", [2, 3, 20])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_far_from_the_origin(n: int, axes: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("offset", "dtype"), [(1e3, torch.float32), (1e3, torch.float64), (1e7, torch.float64)]
+)
+def test_far_from_the_origin(n: int, axes: int, offset: float, dtype: torch.dtype) -> None:
     rng = np.random.default_rng(0)
-    x, y = (torch.tensor(rng.random((2, n, axes)) + 1e3).to(dtype) for _ in range(2))
+    x, y = (torch.tensor(rng.random((2, n, axes)) + offset).to(dtype) for _ in range(2))
     expected = []
     for a, b in zip(x.double().numpy(), y.double().numpy(), strict=True):
         there, back = cKDTree(b).query(a)[0], cKDTree(a).query(b)[0]
@@ -279,6 +281,8 @@ def test_a_diverged_point_shows(n: int) -> None:
         points[item, n // 2, 1] = torch.nan
     assert chamfer_distance(x, y).isnan().tolist() == [True, False, True]
     assert chamfer_distance(x, y, point_reduction="max").isnan().tolist() == [True, False, True]
+    for sides in ("x_to_y", "y_to_x"):
+        assert chamfer_distance(x, y, sides=sides).isnan().tolist() == [True, False, True]
     metric = ChamferDistance()
     metric.update(x, y)
     assert metric.compute()["chamfer"].isnan()
