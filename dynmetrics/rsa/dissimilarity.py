@@ -20,10 +20,10 @@ DISSIMILARITIES = (
     "cityblock",
     "crossnobis",
 )
-_ROWS = 256
-_FEATURES = 1024
+_ROWS = 128
+_BLOCK_VALUES = 1 << 19
+_LEAST_WIDTH = 256
 _CLOSE = 1e-5
-_PAIR_VALUES = 1 << 22
 
 
 def rdm(
@@ -123,42 +123,63 @@ class Means:
         self.n = counts.clamp(min=1).to(torch.float64).unsqueeze(1)
         self.size, self.features = sums.shape
         # The largest value is NaN or infinite if any value is.
-        self.largest = sums.abs().amax(1).to(torch.float64) / self.n.squeeze(1)
-        self.defined = (counts > 0) & self.largest.isfinite()
+        largest, smallest = sums.amax(1).to(torch.float64), sums.amin(1).to(torch.float64)
+        self.largest_sum = torch.maximum(largest, -smallest)
+        self.defined = (counts > 0) & self.largest_sum.isfinite()
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Ranges of features, so wide that a block is of the order of an RDM."""
-        width = max(self.size, _FEATURES)
+        """Ranges of features, so narrow that a block stays in a cache."""
+        width = max(_LEAST_WIDTH, _BLOCK_VALUES // self.size)
         return [(a, min(a + width, self.features)) for a in range(0, self.features, width)]
+
+    def sums_of(self, start: int, stop: int) -> Tensor:
+        """Features `start` to `stop` of all sums."""
+        return self.sums[:, start:stop].to(torch.float64)
 
     def block(self, start: int, stop: int) -> Tensor:
         """Features `start` to `stop` of all patterns; zeros where a pattern is not defined."""
-        block = self.sums[:, start:stop].to(torch.float64) / self.n
-        return block.masked_fill(~self.defined.unsqueeze(1), 0.0)
+        return zeros_unless(self.defined, self.sums_of(start, stop) / self.n)
+
+
+def zeros_unless(defined: Tensor, rows: Tensor) -> Tensor:
+    """Rows (K, D), zeros where they are not `defined` (K,), whatever they hold."""
+    # Nearly always all are, which is cheaper to know than to fill.
+    if not torch.compiler.is_compiling() and bool(defined.all()):
+        return rows
+    return rows.masked_fill(~defined.unsqueeze(1), 0.0)
 
 
 def angular_distances(means: Means, subtract_mean: bool, eps: float) -> Tensor:
-    """1 - cosine between patterns, or between patterns less their own mean."""
-    features = means.features
-    squares = torch.zeros_like(means.largest)
+    """1 - cosine between patterns, or between patterns less their own mean.
+
+    A direction does not depend on a pattern's length, so the sums do as well as the means.
+    """
+    features, blocks = means.features, means.blocks()
     average = torch.zeros_like(means.n)
     if subtract_mean:
-        total = means.sums.sum(1, keepdim=True, dtype=torch.float64) / means.n
-        average = (total / features).masked_fill(~means.defined.unsqueeze(1), 0.0)
-    for start, stop in means.blocks():
-        squares = squares + (means.block(start, stop) - average).square().sum(1)
+        average = means.sums.sum(1, keepdim=True, dtype=torch.float64) / features
+    squares = torch.zeros_like(means.largest_sum)
+    deviations = means.sums_of(0, 0)
+    for start, stop in blocks:
+        deviations = means.sums_of(start, stop) - average
+        squares = squares + torch.linalg.vecdot(deviations, deviations)
     length = squares.sqrt()
     # What rounding leaves of a constant pattern is no direction.
-    shortest = eps * features**0.5 * means.largest if subtract_mean else torch.zeros_like(length)
+    shortest = eps * features**0.5 * means.largest_sum if subtract_mean else 0.0
     defined = means.defined & (length > shortest)
     scale = torch.where(defined, 1 / length, 0.0).unsqueeze(1)
     gram = torch.zeros(means.size, means.size, dtype=torch.float64, device=length.device)
-    for start, stop in means.blocks():
-        directions = (means.block(start, stop) - average) * scale
+    for start, stop in blocks:
+        if len(blocks) > 1:
+            deviations = means.sums_of(start, stop) - average
+        # In place where autograd does not ask for the deviations again: memory costs time here.
+        directions = deviations * scale if deviations.requires_grad else deviations.mul_(scale)
+        directions = zeros_unless(defined, directions)
         add_gram(gram, about_centroid(directions, defined))
-    distances = squared_from_gram(gram) / 2
+    own = gram.diagonal() / 2
     rounding = 64 * torch.finfo(torch.float64).eps * features
-    distances = torch.where(distances.abs() <= rounding, 0.0, distances).clamp(max=2.0)
+    distances = own.unsqueeze(0) + own.unsqueeze(1) - gram
+    distances = torch.nn.functional.hardshrink(distances, rounding).clamp(max=2.0)
     return finished(distances, defined)
 
 
@@ -167,7 +188,9 @@ def squared_distances(means: Means) -> Tensor:
     gram = torch.zeros(means.size, means.size, dtype=torch.float64, device=means.sums.device)
     for start, stop in means.blocks():
         add_gram(gram, about_centroid(means.block(start, stop), means.defined))
-    return finished(squared_from_gram(gram).clamp(min=0.0), means.defined)
+    own = gram.diagonal()
+    squared = own.unsqueeze(0) + own.unsqueeze(1) - 2 * gram
+    return finished(squared.clamp(min=0.0), means.defined)
 
 
 def cityblock_distances(means: Means) -> Tensor:
@@ -208,9 +231,10 @@ def crossnobis_distances(sums: Tensor, counts: Tensor, precision: Tensor | None)
 
 
 def about_centroid(rows: Tensor, defined: Tensor) -> Tensor:
-    """Rows less the mean of the defined ones: distances stay, and rounding becomes relative."""
-    centroid = (rows * defined.unsqueeze(1)).sum(0) / defined.sum().clamp(min=1)
-    return rows - centroid
+    """Rows less the mean of the defined ones, in place: distances stay, rounding is relative."""
+    weights = defined.to(torch.float64) / defined.sum().clamp(min=1)
+    centroid = weights @ rows
+    return rows - centroid if rows.requires_grad else rows.sub_(centroid)
 
 
 def add_gram(gram: Tensor, rows: Tensor) -> None:
@@ -220,17 +244,13 @@ def add_gram(gram: Tensor, rows: Tensor) -> None:
         gram[start:stop, start:].addmm_(rows[start:stop], rows[start:].mT)
 
 
-def squared_from_gram(gram: Tensor) -> Tensor:
-    """|a - b|^2 = |a|^2 + |b|^2 - 2 ab, above the diagonal."""
-    own = gram.diagonal()
-    return own.unsqueeze(0) + own.unsqueeze(1) - 2 * gram
-
-
 def finished(distances: Tensor, defined: Tensor) -> Tensor:
     """Symmetric from the upper triangle, zeros on the diagonal, NaN where not defined."""
     upper = distances.triu(1)
-    known = defined.unsqueeze(0) & defined.unsqueeze(1)
-    return torch.where(known, upper + upper.mT, torch.nan)
+    both = upper + upper.mT
+    if not torch.compiler.is_compiling() and bool(defined.all()):
+        return both
+    return torch.where(defined.unsqueeze(0) & defined.unsqueeze(1), both, torch.nan)
 
 
 def exact_where_close(squared: Tensor, means: Means) -> Tensor:
@@ -245,7 +265,7 @@ def exact_where_close(squared: Tensor, means: Means) -> Tensor:
     close = (squared < limit).triu(1).nonzero()
     if not len(close):
         return squared
-    pairs_at_once = max(1, _PAIR_VALUES // means.features)
+    pairs_at_once = max(1, 8 * _BLOCK_VALUES // means.features)
     exact = []
     for pairs in torch.split(close, pairs_at_once):
         i, j = pairs.unbind(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def presentations(images: Any) -> tuple[dict[str, Tensor], Tensor]:
 def batches_of(rank: int) -> list[slice]:
     """Uneven batches, and more for rank 0 than for rank 1."""
     edges = [0, 5, 6, 40, 97, 101, 160, 200, 275]
-    slices = [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    slices = [slice(a, b) for a, b in itertools.pairwise(edges)]
     return [s for i, s in enumerate(slices) if (i % 3 == 2) == (rank == 1)]
 
 
