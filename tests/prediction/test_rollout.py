@@ -261,7 +261,8 @@ def test_the_first_step_above_a_threshold() -> None:
     metric = RolloutError(threshold=2.0)
     metric.update(error, torch.zeros(1, 4))
     assert metric.compute()["first_above"].isnan()
-    metric.update(torch.tensor([[0.0, 0.0, torch.inf]]), torch.zeros(1, 3))
+    # A model that diverged is above any threshold.
+    metric.update(torch.tensor([[0.0, 0.0, torch.nan]]), torch.zeros(1, 3))
     assert metric.compute()["first_above"] == 2
 
 
