@@ -3,6 +3,7 @@
 from dynmetrics.control import SuccessRate
 from dynmetrics.core import MetricSuite, StreamingMetric
 from dynmetrics.prediction import PSNR, SSIM, ChamferDistance, R2Score, RolloutError, Surprise
+from dynmetrics.retrieval import RecallAtK, TopKAccuracy
 from dynmetrics.rsa import RDM, RSA, LayerRSA, TemporalRDM, TemporalRSA
 from dynmetrics.temporal import Accuracy, TemporalAccuracy, TemporalConfidence
 
@@ -18,6 +19,7 @@ __all__ = [
     "LayerRSA",
     "MetricSuite",
     "R2Score",
+    "RecallAtK",
     "RolloutError",
     "StreamingMetric",
     "SuccessRate",
@@ -26,4 +28,5 @@ __all__ = [
     "TemporalConfidence",
     "TemporalRDM",
     "TemporalRSA",
+    "TopKAccuracy",
 ]

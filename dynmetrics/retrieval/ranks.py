@@ -1,0 +1,113 @@
+"""Where the right candidate stands in a ranking, and what ties make of it.
+
+Of a row of scores three numbers are enough: how many wrong candidates score more than the best
+right one, how many score the same, and how many right ones share its score.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+TIES = ("expected", "optimistic", "pessimistic", "lowest_index")
+
+
+class Standing(NamedTuple):
+    """The standing of the best right candidate of every row, all (Q,) in float64."""
+
+    ahead: Tensor
+    """Wrong candidates that score strictly more."""
+    level: Tensor
+    """Wrong candidates that score the same."""
+    before: Tensor
+    """Those of them with a lower index than the first right one."""
+    shared: Tensor
+    """Right candidates with the best right score, at least 1."""
+    valid: Tensor
+    """bool: rows that have a right candidate; the others do not count."""
+    missed: Tensor
+    """bool: rows that hold a NaN, which are never right."""
+
+
+def standing_of_index(scores: Tensor, target: Tensor) -> Standing:
+    """From scores (Q, C) and one right candidate each, (Q,); a negative one means none.
+
+    An index of C or more is valid and never right.
+    """
+    candidates = scores.shape[-1]
+    index = target.clamp(0, candidates - 1).unsqueeze(-1)
+    own = scores.gather(-1, index)
+    equal = scores == own
+    positions = torch.arange(candidates, device=scores.device)
+    return Standing(
+        ahead=_count(scores > own),
+        level=_count(equal) - 1,
+        before=_count(equal & (positions < index)),
+        shared=torch.ones_like(own[..., 0], dtype=torch.float64),
+        valid=target >= 0,
+        missed=scores.isnan().any(-1) | (target >= candidates),
+    )
+
+
+def standing_of_positives(scores: Tensor, positives: Tensor) -> Standing:
+    """From scores (Q, C) and a boolean (Q, C) of all right candidates."""
+    own = scores.masked_fill(~positives, -torch.inf).amax(-1, keepdim=True)
+    level = (scores == own) & ~positives
+    shared = (scores == own) & positives
+    positions = torch.arange(scores.shape[-1], device=scores.device)
+    first = torch.where(shared, positions, scores.shape[-1]).amin(-1, keepdim=True)
+    return Standing(
+        ahead=_count((scores > own) & ~positives),
+        level=_count(level),
+        before=_count(level & (positions < first)),
+        shared=_count(shared).clamp(min=1),
+        valid=positives.any(-1),
+        missed=scores.isnan().any(-1),
+    )
+
+
+def _count(condition: Tensor) -> Tensor:
+    return condition.sum(-1, dtype=torch.float64)
+
+
+def hit_chance(standing: Standing, k: int, ties: str) -> Tensor:
+    """The chance (Q,) that a right candidate is among the first k; 0 for rows that do not count."""
+    ahead, level, before, shared, valid, missed = standing
+    if ties == "expected":
+        hit = _expected_hit(k - ahead, level, shared)
+    else:
+        none = torch.zeros_like(level)
+        worse = {"optimistic": none, "pessimistic": level, "lowest_index": before}[ties]
+        hit = (ahead + worse < k).to(torch.float64)
+    return torch.where(valid & ~missed, hit, 0.0)
+
+
+def _expected_hit(places: Tensor, level: Tensor, shared: Tensor) -> Tensor:
+    """The chance that `places` draws out of `level` wrong and `shared` right ones hit a right one.
+
+    1 - C(level, places) / C(level + shared, places), a product for whole numbers by lgamma.
+    """
+    places = places.clamp(min=0)
+    possible = places <= level
+    draws = torch.where(possible, places, 0.0)
+
+    def log_choose(n: Tensor) -> Tensor:
+        return torch.lgamma(n + 1) - torch.lgamma(draws + 1) - torch.lgamma(n - draws + 1)
+
+    single = draws / (level + 1)
+    several = -torch.expm1(log_choose(level) - log_choose(level + shared))
+    return torch.where(possible, torch.where(shared == 1, single, several), 1.0)
+
+
+def rank_of(standing: Standing, ties: str, candidates: int) -> Tensor:
+    """The rank (Q,) of the best right candidate from 1; `candidates` + 1 if it is missed."""
+    ahead, level, before, shared, _, missed = standing
+    worse = {
+        "expected": level / (shared + 1),
+        "optimistic": torch.zeros_like(level),
+        "pessimistic": level,
+        "lowest_index": before,
+    }[ties]
+    return torch.where(missed, float(candidates + 1), ahead + worse + 1)

@@ -1,0 +1,364 @@
+"""Recall and top-k accuracy: the laws, the golden values, and the definition by every order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from dynmetrics.core import StreamingMetric
+from dynmetrics.retrieval import RecallAtK, TopKAccuracy, recall_at_k, topk_accuracy
+from dynmetrics.retrieval.ranks import TIES, hit_chance, standing_of_index, standing_of_positives
+from tests.contract import Batch, MetricContract
+from tests.golden_cases import GOLDEN
+from tests.reference import retrieval as definition
+
+REFERENCE_OF = {
+    "optimistic": "optimistic ranks, NaN counted as a miss",
+    "pessimistic": "pessimistic",
+    "expected": "expected over random tie order",
+    "lowest_index": "ties to the lower index (open_clip rule)",
+}
+
+
+def tied_scores(rng: np.random.Generator, rows: int, columns: int) -> torch.Tensor:
+    return torch.tensor(rng.integers(-2, 3, size=(rows, columns)), dtype=torch.float32)
+
+
+# ---------------------------------------------------------------------------- under the laws
+
+
+class TestSimilarities(MetricContract):
+    optout: ClassVar[dict[str, str]] = {
+        "half_precision_inputs": "the scores are small whole numbers, which all types hold",
+    }
+
+    def make(self) -> StreamingMetric:
+        return RecallAtK(k=(1, 3))
+
+    def batches(self, seed: int = 0) -> list[Batch]:
+        rng = np.random.default_rng(seed)
+        return [
+            {"similarity": tied_scores(rng, n, 6), "target": torch.tensor(rng.integers(-1, 6, n))}
+            for n in (4, 1, 0, 5)
+        ]
+
+    def reference(self, batches: list[Batch]) -> Any:
+        scores = [row for batch in batches for row in batch["similarity"].tolist()]
+        target = [int(t) for batch in batches for t in batch["target"]]
+        right = definition.one_hot(target, 6)
+        ranks = definition.ranks(scores, right, "expected")
+        return {
+            "recall_1": np.float64(definition.recall(scores, right, 1, "expected")),
+            "recall_3": np.float64(definition.recall(scores, right, 3, "expected")),
+            "median_rank": np.float64(np.median(ranks) if ranks else np.nan),
+            "mean_rank": np.float64(np.mean(ranks) if ranks else np.nan),
+            "n": np.int64(len(ranks)),
+            "n_skipped": np.int64(len(scores) - len(ranks)),
+        }
+
+    def rivals(self) -> list[tuple[StreamingMetric, StreamingMetric, Batch]]:
+        first = {"similarity": torch.zeros(2, 6), "target": torch.tensor([-1, -1])}
+        return [
+            (RecallAtK(k=1), RecallAtK(k=2), first),
+            (RecallAtK(k=1), RecallAtK(k=1, ties="optimistic"), first),
+        ]
+
+    def bad_inputs(self) -> list[Batch]:
+        scores = torch.zeros(2, 6)
+        return [
+            {"similarity": scores[0]},
+            {"similarity": scores[:, :2]},
+            {"similarity": scores, "target": torch.zeros(3, dtype=torch.int64)},
+            {"similarity": scores, "target": torch.tensor([0.5, 1.0])},
+            {"similarity": scores, "queries": scores},
+            {"similarity": torch.zeros(7, 6)},
+            {"queries": scores},
+            {"queries": scores, "gallery": scores[:1]},
+            {"queries": scores, "gallery": scores, "target": torch.tensor([0, 1])},
+        ]
+
+    def bad_options(self) -> list[Callable[[], Any]]:
+        return [
+            lambda: RecallAtK(k=0),
+            lambda: RecallAtK(k=(1, 1)),
+            lambda: RecallAtK(ties="random"),
+            lambda: RecallAtK(direction="up"),
+            lambda: RecallAtK(metric="l2"),
+            lambda: RecallAtK(capacity=0),
+        ]
+
+    def kernel(self) -> tuple[Callable[..., Any], Sequence[Any]]:
+        rng = np.random.default_rng(0)
+        return _hits, [tied_scores(rng, 4, 6), torch.tensor([0, 1, 2, -1])]
+
+
+def _hits(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return hit_chance(standing_of_index(scores, target), 2, "expected")
+
+
+class TestPairs(MetricContract):
+    atol = 1e-6
+    half_atol = 1e-6
+    depends_on_order = True
+    optout: ClassVar[dict[str, str]] = {
+        "counts_beyond_float32": "2^26 copies of embeddings do not fit",
+    }
+
+    def make(self) -> StreamingMetric:
+        return RecallAtK(k=(1, 2), direction="both", capacity=100)
+
+    def batches(self, seed: int = 0) -> list[Batch]:
+        rng = np.random.default_rng(seed)
+        result = []
+        for n in (3, 1, 0, 5):
+            base = rng.normal(size=(n, 4))
+            result.append({
+                "queries": torch.tensor(base, dtype=torch.float32),
+                "gallery": torch.tensor(base + rng.normal(size=(n, 4)), dtype=torch.float32),
+            })  # fmt: skip
+        return result
+
+    def reference(self, batches: list[Batch]) -> Any:
+        x, y = (
+            np.concatenate([batch[name].double().numpy() for batch in batches])
+            for name in ("queries", "gallery")
+        )
+        x, y = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in (x, y))
+        result: dict[str, Any] = {}
+        for prefix, scores in (("", x @ y.T), ("gallery_", y @ x.T)):
+            right = definition.one_hot(range(len(scores)), len(scores))
+            ranks = definition.ranks(scores.tolist(), right, "expected")
+            for k in (1, 2):
+                value = definition.recall(scores.tolist(), right, k, "expected")
+                result[f"{prefix}recall_{k}"] = np.float64(value)
+            result[f"{prefix}median_rank"] = np.float64(np.median(ranks) if ranks else np.nan)
+            result[f"{prefix}mean_rank"] = np.float64(np.mean(ranks) if ranks else np.nan)
+            result[f"{prefix}n"] = np.int64(len(ranks))
+            result[f"{prefix}n_skipped"] = np.int64(0)
+        return result
+
+    def rivals(self) -> list[tuple[StreamingMetric, StreamingMetric, Batch]]:
+        first = {"queries": torch.zeros(2, 4), "gallery": torch.zeros(2, 4)}
+        return [(RecallAtK(k=1), RecallAtK(k=1, metric="dot"), first)]
+
+    def bad_inputs(self) -> list[Batch]:
+        rows = torch.zeros(2, 4)
+        return [
+            {"queries": rows, "gallery": torch.zeros(2, 5)},
+            {"queries": rows.long(), "gallery": rows},
+            {"similarity": torch.zeros(2, 4)},
+            {"queries": torch.zeros(101, 4), "gallery": torch.zeros(101, 4)},
+        ]
+
+    def bad_options(self) -> list[Callable[[], Any]]:
+        return [lambda: RecallAtK(k="1")]  # type: ignore[arg-type]
+
+    def kernel(self) -> tuple[Callable[..., Any], Sequence[Any]]:
+        return _hits, [torch.rand(3, 4), torch.tensor([0, 1, 2])]
+
+
+class TestTopK(MetricContract):
+    optout: ClassVar[dict[str, str]] = {
+        "half_precision_inputs": "the scores are small whole numbers, which all types hold",
+    }
+
+    def make(self) -> StreamingMetric:
+        return TopKAccuracy(k=(1, 2))
+
+    def batches(self, seed: int = 0) -> list[Batch]:
+        rng = np.random.default_rng(seed)
+        return [
+            {"preds": tied_scores(rng, n, 5), "target": torch.tensor(rng.integers(-1, 5, n))}
+            for n in (4, 1, 0, 5)
+        ]
+
+    def reference(self, batches: list[Batch]) -> Any:
+        scores = [row for batch in batches for row in batch["preds"].tolist()]
+        target = [int(t) for batch in batches for t in batch["target"]]
+        right = definition.one_hot(target, 5)
+        return {
+            f"top{k}": np.float64(definition.recall(scores, right, k, "expected")) for k in (1, 2)
+        }
+
+    def rivals(self) -> list[tuple[StreamingMetric, StreamingMetric, Batch]]:
+        first = {"preds": torch.zeros(2, 5), "target": torch.tensor([-1, -1])}
+        return [
+            (TopKAccuracy(k=1), TopKAccuracy(k=5), first),
+            (TopKAccuracy(), TopKAccuracy(ties="pessimistic"), first),
+        ]
+
+    def bad_inputs(self) -> list[Batch]:
+        good = torch.tensor([0, 1])
+        return [
+            {"preds": torch.zeros(2, 1), "target": good},
+            {"preds": torch.zeros(2, 5, 1), "target": good},
+            {"preds": torch.zeros(2, 5), "target": torch.tensor([0])},
+            {"preds": torch.zeros(2, 5).long(), "target": good},
+            {"preds": torch.zeros(2, 5), "target": torch.ones(2, 4, dtype=torch.bool)},
+        ]
+
+    def bad_options(self) -> list[Callable[[], Any]]:
+        return [
+            lambda: TopKAccuracy(k=()),
+            lambda: TopKAccuracy(k=3, num_classes=2),
+            lambda: TopKAccuracy(average="weighted"),
+            lambda: TopKAccuracy(num_classes=0),
+        ]
+
+    def kernel(self) -> tuple[Callable[..., Any], Sequence[Any]]:
+        return _hits, [torch.rand(3, 4), torch.tensor([0, 1, 7])]
+
+
+class TestTopKPerClass(TestTopK):
+    def make(self) -> StreamingMetric:
+        return TopKAccuracy(k=2, average="none")
+
+    def reference(self, batches: list[Batch]) -> Any:
+        scores = [row for batch in batches for row in batch["preds"].tolist()]
+        target = [int(t) for batch in batches for t in batch["target"]]
+        if not any(len(batch["preds"]) for batch in batches):
+            return np.zeros(0)
+        rates = []
+        for c in range(5):
+            chosen = [row for row, t in zip(scores, target, strict=True) if t == c]
+            right = definition.one_hot([c] * len(chosen), 5)
+            rates.append(definition.recall(chosen, right, 2, "expected"))
+        return np.array(rates)
+
+    def bad_inputs(self) -> list[Batch]:
+        marks = torch.ones(2, 5, dtype=torch.bool)
+        return [*super().bad_inputs()[:1], {"preds": torch.zeros(2, 5), "target": marks}]
+
+
+# ---------------------------------------------------------------------------- golden values
+
+
+def cases(name: str) -> list[Any]:
+    raw = json.loads((GOLDEN / "world" / f"{name}.json").read_text())
+    return [pytest.param(case, id=case["case"]) for case in raw]
+
+
+def scores_of(case: Any, name: str) -> torch.Tensor:
+    rows = [[float(value) for value in row] for row in case["inputs"][name]]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("case", cases("recall_at_k"))
+@pytest.mark.parametrize("split", ["whole", "one by one", "merged"])
+def test_golden_recall(case: Any, split: str) -> None:
+    scores, ks = scores_of(case, "similarity"), tuple(case["params"]["k"])
+    several = "positives" in case["inputs"]
+    target = torch.tensor(case["inputs"]["positives" if several else "targets"])
+    target = target.bool() if several else target
+    for ties in TIES if not several else ("expected", "lowest_index"):
+        expected = case["expected"]["recommended_default"]
+        if not several:
+            expected = case["expected"]["references"][REFERENCE_OF[ties]]
+        metric = RecallAtK(k=ks, ties=ties)
+        if split == "whole":
+            metric.update(similarity=scores, target=target)
+        else:
+            for row in range(len(scores)):
+                part = RecallAtK(k=ks, ties=ties) if split == "merged" else metric
+                part.update(similarity=scores[row : row + 1], target=target[row : row + 1])
+                if split == "merged":
+                    metric.merge_state(part)
+        result = metric.compute()
+        for k in ks:
+            assert float(result[f"recall_{k}"]) == pytest.approx(expected[f"R@{k}"], rel=1e-6)
+        if several:
+            assert int(result["n"]) == case["expected"]["references"]["k=1"]["queries_used"]
+    if split == "whole":
+        function = recall_at_k(scores, ks, target)
+        assert function == pytest.approx(case["expected"]["recommended_default"], rel=1e-6)
+        one = recall_at_k(scores, ks[0], target)
+        assert one == pytest.approx(case["expected"]["recommended_default"][f"R@{ks[0]}"], rel=1e-6)
+
+
+@pytest.mark.parametrize("case", cases("topk_accuracy"))
+def test_golden_topk(case: Any) -> None:
+    logits, labels = scores_of(case, "logits"), torch.tensor(case["inputs"]["labels"])
+    k, expected = case["params"]["k"], case["expected"]["recommended_default"]
+    if isinstance(expected, dict):
+        with pytest.raises(ValueError, match="k: expected at most"):
+            topk_accuracy(logits, labels, k)
+        return
+    assert topk_accuracy(logits, labels, k) == pytest.approx(expected, rel=1e-6)
+    metric = TopKAccuracy(k=k)
+    for row in range(len(logits)):
+        metric.update(logits[row : row + 1], labels[row : row + 1])
+    assert float(metric.compute()) == pytest.approx(expected, rel=1e-6)  # type: ignore[arg-type]
+    for ties in ("optimistic", "pessimistic"):
+        value = case["expected"]["references"][ties]
+        assert topk_accuracy(logits, labels, k, ties=ties) == pytest.approx(value, rel=1e-6)
+
+
+# ---------------------------------------------------------------------------- single questions
+
+
+@pytest.mark.parametrize("ties", TIES)
+def test_several_right_candidates_by_every_order(ties: str) -> None:
+    rng = np.random.default_rng(1)
+    scores = tied_scores(rng, 60, 6)
+    marks = torch.tensor(rng.random((60, 6)) < 0.35)
+    standing = standing_of_positives(scores, marks)
+    metric = RecallAtK(k=(1, 2, 4), ties=ties)
+    metric.update(similarity=scores, target=marks)
+    result = metric.compute()
+    for k in (1, 2, 4):
+        expected = definition.recall(scores.tolist(), marks.tolist(), k, ties)
+        assert float(result[f"recall_{k}"]) == pytest.approx(expected, abs=1e-12)
+    mean = np.mean(definition.ranks(scores.tolist(), marks.tolist(), ties))
+    assert float(result["mean_rank"]) == pytest.approx(mean, abs=1e-12)
+    assert int(standing.valid.sum()) == int(result["n"])
+
+
+def test_issue_negative_scores_are_retrieved_all_the_same() -> None:
+    """Scores (-.1, -.2, -.3), the first relevant: recall at 1 is 1."""
+    assert recall_at_k(torch.tensor([[-0.1, -0.2, -0.3]]), 1) == 1.0
+
+
+def test_issue_collapsed_embeddings_get_chance() -> None:
+    metric = RecallAtK(k=(1, 5))
+    metric.update(queries=torch.ones(20, 3), gallery=torch.ones(20, 3))
+    result = metric.compute()
+    assert float(result["recall_1"]) == pytest.approx(1 / 20)
+    assert float(result["recall_5"]) == pytest.approx(5 / 20)
+    assert float(result["median_rank"]) == 10.5
+
+
+def test_issue_duplicates_do_not_beat_each_other_by_rounding() -> None:
+    """A copy of the pair's own row in the gallery ties with it; it never scores strictly more."""
+    rng = torch.Generator().manual_seed(0)
+    base = torch.randn(200, 64, generator=rng)
+    metric = RecallAtK(k=1, ties="optimistic")
+    metric.update(queries=base.repeat(3, 1), gallery=base.repeat(3, 1))
+    assert float(metric.compute()["recall_1"]) == 1.0
+
+
+def test_nan_is_a_miss_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = torch.randn(30, 8)
+    gallery = queries + 0.8 * torch.randn(30, 8)
+    whole = RecallAtK(k=1)
+    whole.update(queries=queries, gallery=gallery)
+    expected = float(whole.compute()["recall_1"])
+    monkeypatch.setattr("dynmetrics.retrieval.recall._BLOCK_ELEMENTS", 70)
+    assert float(whole.compute()["recall_1"]) == expected
+    broken = RecallAtK(k=1)
+    broken.update(queries=torch.full((3, 4), torch.nan), gallery=torch.ones(3, 4))
+    assert float(broken.compute()["recall_1"]) == 0.0
+
+
+def test_macro_and_labels_outside() -> None:
+    metric = TopKAccuracy(average="macro")
+    scores = torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 0.0, 0.0]])
+    metric.update(scores, torch.tensor([0, 1, 1, -1]))
+    assert float(metric.compute()) == pytest.approx((1.0 + 0.5) / 2)  # type: ignore[arg-type]
+    micro = TopKAccuracy()
+    micro.update(scores, torch.tensor([0, 7, -1, 0]))
+    assert float(micro.compute()) == pytest.approx(2 / 3)  # type: ignore[arg-type]
