@@ -52,7 +52,7 @@ def test_killed_twice_and_resumed(tmp_path: Path) -> None:
     assert_same(result, uninterrupted().compute(), 0.0)
 
 
-def _resumed(rank: int, folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def _resumed(rank: int, folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], int]:
     """Goes on from a file for each rank, then from one file that rank 0 alone takes over."""
     metrics = suite()
     for i in range(BATCHES):
@@ -71,14 +71,17 @@ def _resumed(rank: int, folder: Path) -> tuple[dict[str, Tensor], dict[str, Tens
             if rank == 0:
                 metrics.load_state_dict(everything)
         metrics.update(**batch(i, rank))
-    return each, metrics.compute()
+    return each, metrics.compute(), metrics["mean"].update_count
 
 
 def test_two_ranks_resume_from_two_files_or_from_one(tmp_path: Path) -> None:
     expected = uninterrupted(ranks=2).compute()
-    for each, joint in run_ranks(_resumed, 2, tmp_path):
+    results = run_ranks(_resumed, 2, tmp_path)
+    for each, joint, _ in results:
         assert_same(each, expected, 1e-12)
         assert_same(joint, expected, 1e-12)
+    # Rank 0 took over the 2 updates of either rank, then both had 3 more.
+    assert [updates for _, _, updates in results] == [2 + 2 + 3, 3]
 
 
 def test_a_resumed_suite_knows_how_much_it_has_seen() -> None:
@@ -163,14 +166,15 @@ def test_a_checkpoint_is_copied_both_ways() -> None:
     assert list(saved) == names
     for i in range(BATCHES):
         other.update(**batch(i, rank=1))
-    again = suite()
-    again.load_state_dict(saved)
+    again, unread = suite(), suite()
+    for loaded in (again, unread):
+        loaded.load_state_dict(saved)
     assert_same(again.compute(), expected, 0.0)
     for value in saved.values():
         for tensor in value if isinstance(value, list) else [value]:
             tensor.zero_()
     assert_same(metrics.compute(), expected, 0.0)
-    assert_same(again.compute(), expected, 0.0)
+    assert_same(unread.compute(), expected, 0.0)
 
 
 def test_without_strictness_absent_states_stay_and_foreign_ones_are_refused() -> None:
