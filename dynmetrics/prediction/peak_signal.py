@@ -143,11 +143,17 @@ def mean_squared_errors(preds: Tensor, target: Tensor) -> Tensor:
     """The mean squared error of every image (N, C, H, W), in float64."""
     n, pixels = len(preds), preds.shape[1] * preds.shape[2] * preds.shape[3]
     width = preds.shape[-1]
-    rows = max(chunk_size(preds.device, CHUNK) // width, 1)
+    rows = min(max(chunk_size(preds.device, CHUNK) // width, 1), max(n * pixels // width, 1))
     planes = (images.reshape(-1, width) for images in (preds, target))
     pairs = zip(*(torch.split(plane, rows) for plane in planes), strict=True)
-    # Norms of rows of pixels: a single pass, and too few terms each for float32 to lose digits.
-    norms = [torch.linalg.vector_norm(one - other, dim=1) for one, other in pairs]
+    # One piece of memory for all differences: fresh memory costs a CPU more than the sums do.
+    differentiable = torch.is_grad_enabled() and (preds.requires_grad or target.requires_grad)
+    scratch = None if differentiable else preds.new_empty(rows, width)
+    norms = []
+    for one, other in pairs:
+        kept = None if scratch is None else scratch[: len(one)]
+        # Norms of rows of pixels have too few terms for float32 to lose digits.
+        norms.append(torch.linalg.vector_norm(torch.sub(one, other, out=kept), dim=1))
     return torch.cat(norms).to(torch.float64).square().view(n, pixels // width).sum(1) / pixels
 
 
