@@ -20,6 +20,7 @@ from dynmetrics import MetricSuite
 from dynmetrics.core.optional import optional
 from dynmetrics.temporal import (
     TemporalAccuracy,
+    TemporalConfidence,
     presentation_mask,
     reaction_mask,
     shift_labels,
@@ -130,6 +131,7 @@ def make_suite(prefix: str | None = None) -> MetricSuite:
         {
             "accuracy": TemporalAccuracy(top_k=(1, 3), confidence=0.95),
             "memory": TemporalAccuracy(target="first_label", confidence=0.95),
+            "confidence": TemporalConfidence(kinds=("guess",)),
         },
         prefix=prefix,
     )
@@ -137,7 +139,7 @@ def make_suite(prefix: str | None = None) -> MetricSuite:
 
 # --------------------------------------------------------------------------------- table, picture
 
-COLUMNS = ("train_loss", "val_accuracy", "val_accuracy_overall_top3", "val_memory")
+COLUMNS = ("train_loss", "val_accuracy", "val_accuracy_overall_top3", "val_confidence")
 
 
 class Screen:
@@ -210,8 +212,8 @@ def draw_accuracy(results: Mapping[str, Any], path: Path) -> None:
     top.text(times[-1], 0.115, "chance", **small)
 
     for name, ending, colour, line, label in (
-        ("accuracy_top1", "_top1", blue, "-", "images that have a label at the time"),
-        ("memory_accuracy", "", vermilion, "--", "all images, also before and after"),
+        ("accuracy_top1", "_top1", blue, "-", "accuracy, images with a label at the time"),
+        ("memory_accuracy", "", vermilion, "--", "accuracy, all images at all times"),
     ):
         family, _, _ = name.partition("_")
         curve = torch.tensor(results[f"val_{name}"])
@@ -219,7 +221,9 @@ def draw_accuracy(results: Mapping[str, Any], path: Path) -> None:
         known = ~curve.isnan()
         top.fill_between(times, low, high, where=known, color=colour, alpha=0.2, linewidth=0)
         top.plot(times, curve, line, marker="o", markersize=4, color=colour, label=label)
-    top.set(ylim=(0, 1), ylabel="accuracy with 95 % interval")
+    confidence = results["val_confidence_guess"]
+    top.plot(times, confidence, ":", color="#00785A", label="confidence of the guesses")
+    top.set(ylim=(0, 1), ylabel="share, with 95 % interval")
     top.legend(frameon=False, loc=(0.4, 0.2))
     bottom.bar(times, results["val_accuracy_valid"], width=0.7 * DT, color=blue)
     bottom.set(xlabel="time since the onset of the image (ms)", ylabel="labels", xticks=times[::2])

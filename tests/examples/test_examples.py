@@ -161,7 +161,7 @@ def test_a_terminal_gets_a_live_table(tmp_path: Path) -> None:
     os.close(master)
     assert process.wait(SECONDS) == 0
     text = shown.decode()
-    assert "val_memory" in text
+    assert "val_accuracy_overall_top3" in text
     assert "training" in text
     assert "100%" in text
     assert "Stopped: max_epochs=2 completed" in text
