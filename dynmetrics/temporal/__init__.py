@@ -27,6 +27,7 @@ from dynmetrics.temporal.flips import FlipRate, flip_rate
 from dynmetrics.temporal.generalisation import temporal_generalisation
 from dynmetrics.temporal.latency import DecisionLatency, decision_latency
 from dynmetrics.temporal.reaction import ReactionTime, reaction_time
+from dynmetrics.temporal.response import LayerResponse, layer_response
 from dynmetrics.temporal.row_scan import RowStatistics, row_statistics
 from dynmetrics.temporal.windows import (
     first_label,
@@ -40,6 +41,7 @@ __all__ = [
     "AreaUnderAccuracy",
     "DecisionLatency",
     "FlipRate",
+    "LayerResponse",
     "ReactionTime",
     "RowStatistics",
     "TemporalAccuracy",
@@ -57,6 +59,7 @@ __all__ = [
     "early_exit_curve",
     "first_label",
     "flip_rate",
+    "layer_response",
     "presentation_mask",
     "reaction_mask",
     "reaction_time",

@@ -40,8 +40,9 @@ class TemporalConfidence(StreamingMetric):
         invalid: how rows without a label from 0 to C - 1 enter the means of "label" and
             "first_label": as confidence 0 ("zero", as in DynVision), or not at all ("skip").
         num_classes: C; gives every curve per class of the first label, (C, T).
-        std: adds for every kind the unbiased standard deviation over samples, `guess_std`, and the
-            number of rows behind the mean, `guess_n`.
+        details: adds for every kind the unbiased standard deviation over samples, `guess_std`, the
+            number of rows behind the mean, `guess_n`, and with `num_classes` also `guess_no_class`
+            (T,), the mean over the samples whose first label is no class.
         kwargs: `network_output`, and the options of `torchmetrics.Metric`.
 
     `update` takes `preds`, logits (B, T, C) in the axes of `layout`; `target`, integer labels
@@ -54,15 +55,14 @@ class TemporalConfidence(StreamingMetric):
         A dict: for every kind `overall_guess` () over all timesteps, then `guess` (T,), and `valid`
         (T,), the number of rows with a label from 0 to C - 1. Probabilities in [0, 1]. NaN where no
         row counted, and where a row that counts holds a NaN logit. With `num_classes` curves and
-        `valid` are (C, T), grouped by the first label of the sample, and `guess_no_class` (T,) is
-        of the samples whose first label is no class.
+        `valid` are (C, T), grouped by the first label of the sample; `overall_guess` has everyone.
 
     Raises:
         ValueError: for options or shapes that do not fit.
 
     References:
         DynVision `calculate_confidence`: equal to its values to 1e-6, and its class table is
-        `num_classes` with `std=True`.
+        `num_classes` with `details=True`.
 
     Example:
         >>> import torch
@@ -86,7 +86,7 @@ class TemporalConfidence(StreamingMetric):
         layout: str = "BTC",
         invalid: str = "zero",
         num_classes: int | None = None,
-        std: bool = False,
+        details: bool = False,
         **kwargs: Any,
     ) -> None:
         kinds = checked_kinds(kinds)
@@ -99,7 +99,7 @@ class TemporalConfidence(StreamingMetric):
         self.layout = layout
         self.invalid = invalid
         self.num_classes = num_classes
-        self.std = bool(std)
+        self.details = bool(details)
         groups = () if num_classes is None else (num_classes + 1,)
         self.add_folded("moments", (3, len(kinds), GROWS, *groups), fold_moments)
         self.add_counts("labelled", (GROWS, *groups))
@@ -110,10 +110,10 @@ class TemporalConfidence(StreamingMetric):
         curve = ("T",) if self.num_classes is None else ("C", "T")
         axes: dict[str, tuple[str, ...]] = {f"overall_{kind}": () for kind in self.kinds}
         axes.update(dict.fromkeys(self.kinds, curve), valid=curve)
-        if self.std:
-            axes.update({f"{kind}_{part}": curve for kind in self.kinds for part in ("std", "n")})
-        if self.num_classes is not None:
-            axes.update({f"{kind}_no_class": ("T",) for kind in self.kinds})
+        for kind in self.kinds if self.details else ():
+            axes.update({f"{kind}_std": curve, f"{kind}_n": curve})
+            if self.num_classes is not None:
+                axes[f"{kind}_no_class"] = ("T",)
         return axes
 
     def update(
@@ -140,12 +140,10 @@ class TemporalConfidence(StreamingMetric):
         mean, deviation, n = mean_and_deviation(table)
         result = {f"overall_{kind}": overall[i] for i, kind in enumerate(self.kinds)}
         result.update({kind: mean[i] for i, kind in enumerate(self.kinds)}, valid=labelled)
-        if self.std:
-            for i, kind in enumerate(self.kinds):
-                result.update({f"{kind}_std": deviation[i], f"{kind}_n": n[i]})
-        if self.num_classes is not None:
-            rest = moment_mean(moments[..., -1])
-            result.update({f"{kind}_no_class": rest[i] for i, kind in enumerate(self.kinds)})
+        for i, kind in enumerate(self.kinds if self.details else ()):
+            result.update({f"{kind}_std": deviation[i], f"{kind}_n": n[i]})
+            if self.num_classes is not None:
+                result[f"{kind}_no_class"] = moment_mean(moments[:, i, :, -1])
         return result
 
 

@@ -99,7 +99,7 @@ def temporal_confidence(
     kinds: Sequence[str] = ("guess", "label", "first_label"),
     invalid: str = "zero",
     num_classes: int | None = None,
-    std: bool = False,
+    details: bool = False,
 ) -> dict[str, Any]:
     """The result of TemporalConfidence."""
     rows = list(rows_of(batches))
@@ -130,12 +130,13 @@ def temporal_confidence(
             for row in rows
         )
     ).astype(np.int64)
-    for kind in kinds if std else ():
+    for kind in kinds if details else ():
         result[f"{kind}_std"] = table(lambda t, g, kind=kind: deviation(values(kind, t, g)))
         number = table(lambda t, g, kind=kind: len(values(kind, t, g)))
         result[f"{kind}_n"] = number.astype(np.int64)
-    for kind in kinds if num_classes is not None else ():
-        result[f"{kind}_no_class"] = np.array([mean(values(kind, t, num_classes)) for t in steps])
+        if num_classes is not None:
+            rest = [mean(values(kind, t, num_classes)) for t in steps]
+            result[f"{kind}_no_class"] = np.array(rest)
     return result
 
 

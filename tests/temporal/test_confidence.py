@@ -95,13 +95,13 @@ class TestSkipped(ConfidenceContract):
     options: ClassVar[dict[str, Any]] = {
         "invalid": "skip",
         "kinds": ("first_label", "label"),
-        "std": True,
+        "details": True,
     }
     nan: ClassVar[bool] = False
 
 
 class TestClassTable(ConfidenceContract):
-    options: ClassVar[dict[str, Any]] = {"num_classes": CLASSES, "std": True}
+    options: ClassVar[dict[str, Any]] = {"num_classes": CLASSES, "details": True}
 
     def bad_inputs(self) -> list[Inputs]:
         fewer = {
@@ -139,7 +139,7 @@ class Padded(TemporalConfidence):
 @pytest.mark.parametrize(("invalid", "key"), [("zero", "incl_zeros"), ("skip", "valid_only")])
 def test_golden_curves(case: Case, route: str, invalid: str, key: str) -> None:
     batches = golden_batches(case)
-    metric = feed(partial(Padded, invalid=invalid, std=True), batches, route)
+    metric = feed(partial(Padded, invalid=invalid, details=True), batches, route)
     check_curves(case, metric.compute(), key)
 
 
@@ -147,7 +147,7 @@ def test_golden_curves(case: Case, route: str, invalid: str, key: str) -> None:
 @pytest.mark.parametrize(("invalid", "key"), [("zero", "incl_zeros"), ("skip", "valid_only")])
 def test_golden_curves_of_the_function(case: Case, invalid: str, key: str) -> None:
     logits, labels, present = collate(samples_of(golden_batches(case)))
-    result = confidence_over_time(logits, labels, present > 0, invalid=invalid, std=True)
+    result = confidence_over_time(logits, labels, present > 0, invalid=invalid, details=True)
     check_curves(case, result, key)
 
 
@@ -201,7 +201,7 @@ def table_batch() -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("route", ROUTES)
 def test_golden_class_table(route: str) -> None:
     logits, labels, guesses = table_batch()
-    make = partial(TemporalConfidence, kinds="guess", num_classes=8, std=True)
+    make = partial(TemporalConfidence, kinds="guess", num_classes=8, details=True)
     result = feed(make, [(logits, labels)], route).compute()
     by_class: dict[str, Any] = {"num_classes": 8, "average": "none", "target": "first_label"}
     metric = feed(partial(TemporalAccuracy, **by_class), [(guesses, labels)], route)
@@ -354,5 +354,5 @@ def test_padded_batches_of_samples_need_a_mask() -> None:
     """What pads a batch is a row without a label unless the mask leaves it out."""
     logits, labels = torch.randn(2, 3, 4), torch.tensor([[1, 1, 1], [2, 2, -1]])
     mask = torch.tensor([[True, True, True], [True, True, False]])
-    assert confidence_over_time(logits, labels, std=True)["guess_n"].tolist() == [2, 2, 2]
-    assert confidence_over_time(logits, labels, mask, std=True)["guess_n"].tolist() == [2, 2, 1]
+    assert confidence_over_time(logits, labels, details=True)["guess_n"].tolist() == [2, 2, 2]
+    assert confidence_over_time(logits, labels, mask, details=True)["guess_n"].tolist() == [2, 2, 1]
