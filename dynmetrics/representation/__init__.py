@@ -2,6 +2,7 @@
 
 from dynmetrics.representation.cka import LinearCKA, linear_cka
 from dynmetrics.representation.health import EmbeddingHealth
+from dynmetrics.representation.knn import KNNAccuracy, knn_accuracy
 from dynmetrics.representation.lidar import LiDAR, lidar
 from dynmetrics.representation.linear_probe import LinearProbe, linear_probe
 from dynmetrics.representation.rankme import RankMe, rankme
@@ -9,11 +10,13 @@ from dynmetrics.representation.splits import Probe
 
 __all__ = [
     "EmbeddingHealth",
+    "KNNAccuracy",
     "LiDAR",
     "LinearCKA",
     "LinearProbe",
     "Probe",
     "RankMe",
+    "knn_accuracy",
     "lidar",
     "linear_cka",
     "linear_probe",

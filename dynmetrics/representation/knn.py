@@ -1,0 +1,264 @@
+"""KNNAccuracy: whether inputs of one class lie near each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dynmetrics.core.checks import (
+    check_choice,
+    check_positive_int,
+    check_tensor,
+    describe,
+    refuse,
+    whole_numbers,
+)
+from dynmetrics.core.metric import Axes
+from dynmetrics.representation.features import check_flag, check_number
+from dynmetrics.representation.neighbours import METRICS, decoded, nearest
+from dynmetrics.representation.splits import (
+    AVERAGES,
+    Probe,
+    Rows,
+    SplitMetric,
+    accuracy,
+    check_split_options,
+    checked_rows,
+    finite_rows,
+    storage_of,
+)
+from dynmetrics.representation.votes import WEIGHTS, Verdict, neighbour_weights, vote
+
+
+class KNNAccuracy(SplitMetric):
+    """Accuracy of a vote of the k nearest train features: a reading that needs no training.
+
+    Keeps the features of both splits, 4 D bytes a row in float32 and 2 D in float16, which costs no
+    accuracy. `capacity` bounds the train split, the bank, and `memory_bytes()` tells.
+
+    Args:
+        k: the neighbours that vote, or all of the bank if it has fewer.
+        temperature: of the weights; the smaller, the more the nearest count.
+        center: subtract the mean train feature first, so that a component which all inputs share
+            does not dominate the cosine.
+        num_classes: the number of classes, if known; never fewer than the labels of the bank show.
+        metric: "cosine", "euclidean" or "dot"; a zero vector has the cosine 0 to everything.
+        weights: "exp", exp(similarity / temperature); "uniform"; or "inverse",
+            1 / (distance + temperature).
+        capacity: the most rows of the bank on one rank.
+        overflow: what more rows do: "error"; "ring" keeps the latest; "reservoir" keeps a random
+            sample, the same whatever the order, batches and ranks, and as large as one bank. The
+            accuracy falls with the bank, so compare banks of equal `n_train` only.
+        leave_one_out: rows of the bank with the `sample_id` of a test row do not vote on it.
+            Without a test split the bank is tested against itself.
+        average: the accuracy over all test rows, "micro", or its mean over classes, "macro".
+        top_k: also report how often the right class is among so many.
+        storage: the type in which rows are kept: "float32", "float16" or "float64".
+        seed: of the reservoir.
+        kwargs: `network_output`, and the options of `torchmetrics.Metric`.
+
+    `update` takes `features` (N, D), `target` (N,), `split`, "train" or "test", in any order, and,
+    to leave one out, `sample_id` (N,), whole numbers. A negative label is none.
+
+    Similarities are compared in float32. Of equally near rows the earlier one comes first, rank by
+    rank, and of classes with equal votes the lower one.
+
+    Returns:
+        A dict of tensors (): `score`, NaN without test rows or without a bank, `n_train`, the rows
+        of the bank, `n_test`, and with `top_k=5` an entry `top5`.
+
+    Raises:
+        ValueError: for options or shapes that do not fit, and for rows beyond `capacity`.
+
+    References:
+        Wu et al., "Unsupervised feature learning via non-parametric instance discrimination", CVPR
+        2018; DINO. Equal to torch_world `knn_accuracy`, but for low temperatures, where that
+        overflows.
+
+    Example:
+        >>> import torch
+        >>> from dynmetrics.representation import KNNAccuracy
+        >>> metric = KNNAccuracy(k=1)
+        >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+        >>> metric.update(x, torch.tensor([0, 0, 1]), split="train")
+        >>> metric.update(x + 0.1, torch.tensor([0, 1, 1]), split="test")
+        >>> {name: round(value.item(), 4) for name, value in metric.compute().items()}
+        {'score': 0.6667, 'n_train': 3, 'n_test': 3}
+    """
+
+    higher_is_better = True
+
+    def __init__(
+        self,
+        *,
+        k: int = 20,
+        temperature: float = 0.07,
+        center: bool = False,
+        num_classes: int | None = None,
+        metric: str = "cosine",
+        weights: str = "exp",
+        capacity: int | None = None,
+        overflow: str = "error",
+        leave_one_out: bool = False,
+        average: str = "micro",
+        top_k: int | None = None,
+        storage: str = "float32",
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        check_positive_int("k", k)
+        check_number("temperature", temperature, 0, excluded=True)
+        check_flag("center", center)
+        check_choice("metric", metric, METRICS)
+        check_choice("weights", weights, WEIGHTS)
+        check_flag("leave_one_out", leave_one_out)
+        check_choice("average", average, AVERAGES)
+        check_split_options(storage, capacity, overflow)
+        for name, value in (("num_classes", num_classes), ("top_k", top_k)):
+            if value is not None:
+                check_positive_int(name, value)
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise refuse("seed", "an integer", describe(seed))
+        if weights == "inverse" and metric == "dot":
+            raise refuse("weights", "'exp' or 'uniform' for metric='dot'", repr(weights))
+        super().__init__(**kwargs)
+        self.k = k
+        self.temperature = temperature
+        self.center = center
+        self.num_classes = num_classes
+        self.metric = metric
+        self.weights = weights
+        self.leave_one_out = leave_one_out
+        self.average = average
+        self.top_k = top_k
+        self.add_split("train", storage, capacity=capacity, overflow=overflow, seed=seed)
+        self.add_split("test", storage)
+
+    @property
+    def axes(self) -> Axes:
+        """The axis letters of every entry of the result."""
+        names = ("score", "n_train", "n_test")
+        return dict.fromkeys((*names, f"top{self.top_k}") if self.top_k else names, ())
+
+    def update(
+        self, features: Tensor, target: Tensor, split: str, sample_id: Tensor | None = None
+    ) -> None:
+        """Add rows of a split: features (N, D), target (N,), sample_id (N,)."""
+        features, target = checked_rows(features, target, split, self.device)
+        if self.leave_one_out:
+            check_tensor("sample_id", sample_id, self.device)
+            assert sample_id is not None
+            if sample_id.shape != target.shape:
+                raise refuse("sample_id", f"the shape {tuple(target.shape)}", describe(sample_id))
+            sample_id = whole_numbers("sample_id", sample_id)
+        self.keep(split, features, target, sample_id if self.leave_one_out else None)
+
+    def compute(self) -> dict[str, Tensor]:
+        """The accuracy over the test split."""
+        bank, test = self._splits()
+        ranks = self._verdict(bank, test).rank
+        scores = {"score": 1, **({f"top{self.top_k}": self.top_k} if self.top_k else {})}
+        values = {
+            name: accuracy(ranks < places, test.target, self.average)
+            for name, places in scores.items()
+        }
+        if not len(bank.target) or not len(test.target):
+            values = {name: torch.full_like(value, torch.nan) for name, value in values.items()}
+        n_train = self.seen.new_tensor(len(bank.target))
+        n_test = self.seen.new_tensor(len(test.target))
+        return {"score": values.pop("score"), "n_train": n_train, "n_test": n_test, **values}
+
+    def _splits(self) -> tuple[Rows, Rows]:
+        """The bank, without rows that are not finite, and the test rows."""
+        bank, test = self.kept("train"), self.kept("test")
+        if self.leave_one_out and not len(test.target):
+            test = bank
+        return bank.chosen(finite_rows(bank)), test
+
+    def _verdict(self, bank: Rows, test: Rows) -> Verdict:
+        """What the bank says of the test rows."""
+        if not len(bank.target) or not len(test.target):
+            nothing = torch.zeros_like(test.target)
+            return Verdict(nothing, nothing)
+        finite = finite_rows(test)
+        queries = torch.where(finite.unsqueeze(1), test.features, 0)
+        centre = bank.features.to(torch.float64).mean(0) if self._is_centred else None
+        keys = nearest(
+            _around(bank.features, centre),
+            _around(queries, centre),
+            min(self.k, len(bank.target)),
+            self.metric,
+            bank_ids=bank.ids if self.leave_one_out else None,
+            query_ids=test.ids if self.leave_one_out else None,
+        )
+        classes = max(int(bank.target.max()) + 1, self.num_classes or 0)
+        weights = neighbour_weights(keys, self.metric, self.weights, self.temperature)
+        verdict = vote(weights, bank.target[decoded(keys)[1]], test.target, classes)
+        # No vote at all is no prediction.
+        heard = finite & (weights.sum(1) > 0)
+        return Verdict(verdict.predictions, torch.where(heard, verdict.rank, classes))
+
+    @property
+    def _is_centred(self) -> bool:
+        """Distances do not depend on the origin, but their digits do."""
+        return self.center or self.metric == "euclidean"
+
+
+def _around(rows: Tensor, centre: Tensor | None) -> Tensor:
+    if centre is None:
+        return rows
+    dtype = torch.float64 if rows.dtype is torch.float64 else torch.float32
+    return (rows.to(torch.float64) - centre).to(dtype)
+
+
+def knn_accuracy(
+    train_x: Tensor,
+    train_y: Tensor,
+    test_x: Tensor,
+    test_y: Tensor,
+    k: int = 20,
+    temperature: float = 0.07,
+    center: bool = False,
+    **options: Any,
+) -> Probe:
+    """`KNNAccuracy` of two splits at once, with its predictions.
+
+    Args:
+        train_x: features (N, D), N >= 1.
+        train_y: whole numbers (N,).
+        test_x: features (M, D).
+        test_y: whole numbers (M,).
+        k: the neighbours that vote.
+        temperature: of their weights.
+        center: subtract the mean train feature first.
+        options: the others of `KNNAccuracy`, but for `leave_one_out`.
+
+    Returns:
+        `Probe(score, predictions)`, the predicted classes (M,).
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> knn_accuracy(x, torch.tensor([0, 1]), x + 0.1, torch.tensor([0, 1]), k=1)
+        Probe(score=1.0, predictions=tensor([0, 1]))
+    """
+    check_tensor("train_x", train_x)
+    options = {"storage": storage_of(train_x), **options}
+    metric = KNNAccuracy(
+        k=k, temperature=temperature, center=center, sync_on_compute=False, **options
+    ).to(train_x.device)
+    metric.update(train_x, train_y, split="train")
+    # A row without a label is predicted all the same.
+    metric.update(test_x, torch.zeros_like(test_y), split="test")
+    with torch.no_grad():
+        bank, test = metric._splits()
+        if not len(bank.target):
+            raise refuse("train_x", "at least 1 labelled row that is finite", describe(train_x))
+        test = Rows(test.features, whole_numbers("test_y", test_y), test.ids)
+        verdict = metric._verdict(bank, test)
+        labelled = test.target >= 0
+        hits = (verdict.rank < 1)[labelled]
+        score = float(accuracy(hits, test.target[labelled], metric.average))
+    return Probe(score, verdict.predictions)
