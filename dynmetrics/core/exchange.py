@@ -20,7 +20,7 @@ class Exchange:
         self.group = group
 
     def device(self, local: torch.device) -> torch.device:
-        """Where a tensor must lie to travel: NCCL takes CUDA tensors only, gloo those of the CPU."""
+        """Where a tensor must lie to travel: NCCL takes CUDA tensors only, gloo CPU tensors."""
         backend = str(dist.get_backend(self.group))
         if "nccl" in backend:
             return local if local.type == "cuda" else torch.device("cuda")

@@ -130,12 +130,18 @@ class StateStore(Metric):
 
     # --------------------------------------------------------------- placement and checkpoints
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Any = "") -> nn.Module:
+    def _apply(  # type: ignore[override]
+        self, fn: Callable[[Tensor], Tensor], recurse: bool = True, **_: Any
+    ) -> nn.Module:
         """Follow the module to another device; never to another precision (see `set_dtype`)."""
-        nn.Module._apply(self, fn)  # type: ignore[no-untyped-call]
+        nn.Module._apply(self, fn, recurse)  # type: ignore[no-untyped-call]
         device = fn(torch.empty(0, device=self._device)).device
         if device != self._device:
-            states = self._initial_on(device) if self._device.type == "meta" else self.snapshot()
+            states = self.snapshot()
+            if self._device.type == "meta":
+                # Nothing on "meta" has values: what was there is no accumulation.
+                states = self._initial_on(device)
+                self.__dict__["_update_count"] = 0
             self.__dict__.update({n: moved(state, device) for n, state in states.items()})
             self.__dict__.update(_device=device, _computed=None, _forward_cache=None)
             self._remember_defaults()
@@ -183,14 +189,17 @@ class StateStore(Metric):
         names = ["identity", *self.state_specs, "update_count"]
         saved = {n: state_dict.pop(prefix + n) for n in names if prefix + n in state_dict}
         missing = [name for name in names if name not in saved]
-        if missing:
+        where = prefix.removesuffix(".") or type(self).__name__
+        if missing and "identity" in saved and not self._is_identity(saved["identity"]):
+            error_msgs.append(f"{where}: {self._foreign()}")
+        elif missing:
             if strict and any(self._persistent.values()):
                 missing_keys.extend(prefix + name for name in missing)
         else:
             try:
                 self._load(saved)
             except ValueError as error:
-                error_msgs.append(f"{prefix.removesuffix('.') or type(self).__name__}: {error}")
+                error_msgs.append(f"{where}: {error}")
         nn.Module._load_from_state_dict(
             self, state_dict, prefix, local_metadata, strict,
             missing_keys, unexpected_keys, error_msgs,
@@ -198,10 +207,10 @@ class StateStore(Metric):
 
     def _load(self, saved: dict[str, Any]) -> None:
         """Take over a checked copy of the saved states."""
-        identity = saved["identity"]
-        expected = digest(self.configuration)
-        if not isinstance(identity, Tensor) or not torch.equal(identity.cpu(), expected):
-            raise refuse("checkpoint", self.configuration, "the state of another configuration")
+        if self.device.type == "meta":
+            raise refuse("checkpoint", "a metric that holds data (see `to_empty`)", "one on meta")
+        if not self._is_identity(saved["identity"]):
+            raise self._foreign()
         loaded = {}
         for name, spec in self.state_specs.items():
             state = moved(saved[name], torch.device("cpu"))
@@ -209,7 +218,16 @@ class StateStore(Metric):
                 raise refuse(name, f"a state of {spec.dtype}", describe(state))
             checked = combine(spec, spec.initial(torch.device("cpu")), state)
             loaded[name] = moved(checked, self.device)
-        self.__dict__.update(loaded, _update_count=int(saved["update_count"]), _computed=None)
+        count = saved["update_count"]
+        if not isinstance(count, Tensor) or count.shape != () or int(count) < 0:
+            raise refuse("update_count", "a tensor with one number, not negative", describe(count))
+        self.__dict__.update(loaded, _update_count=int(count), _computed=None)
+
+    def _is_identity(self, value: Any) -> bool:
+        return isinstance(value, Tensor) and torch.equal(value.cpu(), digest(self.configuration))
+
+    def _foreign(self) -> ValueError:
+        return refuse("checkpoint", self.configuration, "the state of another configuration")
 
     def extra_repr(self) -> str:
         """The options that differ from their defaults."""

@@ -189,6 +189,18 @@ class MetricSuite(nn.Module):
         copy.postfix = self.postfix if postfix is None else _checked_affix("postfix", postfix)
         return copy
 
+    def merge_state(self, other: MetricSuite) -> None:
+        """Add the accumulation of another suite, of the same metrics, which stays as it is.
+
+        The way to join what processes have gathered without `torch.distributed`.
+        """
+        mine, theirs = dict(self.items()), dict(other.items())
+        if list(mine) != list(theirs):
+            raise refuse("other", f"a suite of {list(mine)}", f"{list(theirs)}")
+        with self._all_or_nothing():
+            for name, metric in mine.items():
+                metric.merge_state(theirs[name])
+
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """As in `torch.nn.Module`; a checkpoint that is refused has changed no metric."""
         with self._all_or_nothing():

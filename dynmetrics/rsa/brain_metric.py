@@ -55,9 +55,11 @@ class BrainMetric(PatternMetric):
             for name, brain in chosen.items()
         }
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Any = "") -> nn.Module:
+    def _apply(  # type: ignore[override]
+        self, fn: Callable[[Tensor], Tensor], recurse: bool = True, **options: Any
+    ) -> nn.Module:
         """Take the brains along to another device."""
-        super()._apply(fn, exclude_state)
+        super()._apply(fn, recurse, **options)
         moved = {name: target.to(self.device) for name, target in self.targets.items()}
         self.__dict__["targets"] = moved
         return self
