@@ -12,7 +12,7 @@ help:  ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 $(READY): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
@@ -25,7 +25,7 @@ lint: $(READY)  ## format, style and types
 	$(BIN)/mypy
 
 unit: $(READY)  ## the tests alone; TESTS=tests/core for some of them
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 $(TESTS)
 
 demo: $(READY)  ## train a recurrent network on real images in two processes
 	$(BIN)/python examples/train_recurrent_digits.py
@@ -34,4 +34,4 @@ bench: $(READY)  ## speed against peers, one table
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks
 
 clean:  ## remove what was built
-	rm -rf $(VENV) build dist runs *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist runs *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
