@@ -265,10 +265,10 @@ def test_weights_against_the_definition(metric: str, weights: str) -> None:
     labels = rng.integers(0, 4, 60)
     options: dict[str, Any] = {"k": 9, "temperature": 0.3, "metric": metric, "weights": weights}
     expected = definition.knn_predictions(bank, labels, queries, **options)
-    metric = KNNAccuracy(**options, storage="float64")
-    metric.update(torch.tensor(bank), torch.tensor(labels), split="train")
-    metric.update(torch.tensor(queries), torch.tensor(expected), split="test")
-    assert float(metric.compute()["score"]) == 1.0
+    probe = KNNAccuracy(**options, storage="float64")
+    probe.update(torch.tensor(bank), torch.tensor(labels), split="train")
+    probe.update(torch.tensor(queries), torch.tensor(expected), split="test")
+    assert float(probe.compute()["score"]) == 1.0
 
 
 def test_labels_that_are_masked_or_unknown() -> None:
