@@ -12,6 +12,7 @@ from dynmetrics.control import (
 from dynmetrics.core import MetricSuite, StreamingMetric
 from dynmetrics.prediction import PSNR, SSIM, ChamferDistance, R2Score, RolloutError, Surprise
 from dynmetrics.representation import (
+    AttentiveProbe,
     EmbeddingHealth,
     KNNAccuracy,
     LiDAR,
@@ -48,6 +49,7 @@ __all__ = [
     "Accuracy",
     "ActionSmoothness",
     "AreaUnderAccuracy",
+    "AttentiveProbe",
     "ChamferDistance",
     "DecisionLatency",
     "EmbeddingHealth",
