@@ -29,6 +29,7 @@ from dynmetrics.temporal.latency import DecisionLatency, decision_latency
 from dynmetrics.temporal.reaction import ReactionTime, reaction_time
 from dynmetrics.temporal.response import LayerResponse, layer_response
 from dynmetrics.temporal.row_scan import RowStatistics, row_statistics
+from dynmetrics.temporal.segments import SegmentScores, segment_scores
 from dynmetrics.temporal.windows import (
     first_label,
     presentation_mask,
@@ -44,6 +45,7 @@ __all__ = [
     "LayerResponse",
     "ReactionTime",
     "RowStatistics",
+    "SegmentScores",
     "TemporalAccuracy",
     "TemporalCalibrationError",
     "TemporalConfidence",
@@ -65,6 +67,7 @@ __all__ = [
     "reaction_time",
     "reaction_time_curve",
     "row_statistics",
+    "segment_scores",
     "shift_labels",
     "temporal_accuracy",
     "temporal_calibration_error",
