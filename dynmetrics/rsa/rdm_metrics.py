@@ -24,9 +24,10 @@ class RDM(PatternMetric):
             "sqeuclidean-per-feature", "cityblock" or "crossnobis"; see `rdm`.
         projection: keep so many random signed sums of features instead of all D, for layers too
             wide to keep: 8 K projection bytes. The draw is seeded and the same on every rank. It
-            costs accuracy: on 92 patterns of 100352 features the Spearman correlation with the
-            exact RDM was 0.973 with 512 sums, 0.993 with 2048 and 0.998 with 8192. Patterns no
-            wider than this stay as they are.
+            costs accuracy: for 92 photographs through a random convolution, of 93312 features, the
+            Spearman correlation with the exact RDM was 0.988 with 512 sums, 0.997 with 2048 and
+            0.9993 with 8192. Distances that differ by less than 1 / sqrt(projection) are lost: for
+            white noise it was 0.13 with 2048. Patterns no wider than this stay as they are.
         projection_seed: the seed of the draw.
         missing: a condition that was never shown is an "error" in `compute`, or "nan" in its row
             and column.

@@ -16,6 +16,7 @@ from dynmetrics.rsa.dissimilarity import rdm_of_sums
 from dynmetrics.rsa.vectors import upper_triangle
 from tests.contract import Batch, MetricContract
 from tests.reference import rsa as reference
+from tests.rsa.cases import tensor
 
 IDS = [30, 10, 20, 50, 40]
 
@@ -393,8 +394,11 @@ def test_distances_of_large_neighbours() -> None:
     """512695 and 512804 in float32 are 109 apart."""
     patterns = torch.tensor([[512695.0], [512804.0], [0.0]])
     assert float(rdm(patterns, "euclidean")[0, 1]) == 109.0
-    far = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1e8, 0.0]])
-    assert float(rdm(far, "euclidean")[0, 1]) == 1.0
+    generator = torch.Generator().manual_seed(0)
+    near = torch.rand(5, 40, generator=generator, dtype=torch.float64)
+    far = torch.cat([near, near[:1] + 1e7])
+    expected = tensor(reference.rdm(near, "euclidean"))
+    torch.testing.assert_close(rdm(far, "euclidean")[:5, :5], expected, rtol=1e-12, atol=0)
 
 
 def test_integer_patterns_do_not_overflow() -> None:
@@ -449,6 +453,18 @@ def test_projection_keeps_the_rdm_and_bounds_the_state() -> None:
         assert float(compare_rdms(upper_triangle(metric.compute()), exact)) > 0.97
 
 
+def test_the_draw_of_a_projection_is_that_of_its_seed() -> None:
+    patterns = torch.randn(6, 300, generator=torch.Generator().manual_seed(0))
+    found: list[Tensor] = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(len(found))
+        metric = RDM(conditions=6, projection=50, projection_seed=seed)
+        metric.update(patterns, torch.arange(6))
+        found.append(metric.compute())
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
 def test_blocks_of_features_change_nothing() -> None:
     """More features than a block holds, and more conditions."""
     patterns = torch.randn(300, 2500, generator=torch.Generator().manual_seed(0))
@@ -463,6 +479,14 @@ def test_memory_is_one_sum_for_each_condition_and_feature() -> None:
     metric = RDM(conditions=20)
     metric.update(torch.randn(64, 500), torch.randint(20, (64,)))
     assert metric.memory_bytes() - 8 * 20 * 500 < 300
+
+
+def test_a_number_of_features_that_changes_is_named() -> None:
+    for projection in (None, 4):
+        metric = RDM(conditions=3, projection=projection)
+        metric.update(torch.randn(3, 5), torch.arange(3))
+        with pytest.raises(ValueError, match="activations: expected 5 features, as before, got 6"):
+            metric.update(torch.randn(3, 6), torch.arange(3))
 
 
 def test_forward_of_a_batch_that_lacks_conditions() -> None:
