@@ -148,7 +148,7 @@ def _draw_background(axis: Any, stimulus: Any, chance: float | None, dt: float |
         first = True
         for time, shown in zip(_times(len(on), dt), on, strict=True):
             if shown:
-                label = "stimulus" if first else None
+                label = "shown" if first else None
                 axis.axvspan(time - half, time + half, color=SHADE, zorder=0, lw=0, label=label)
                 first = False
     if chance is not None:

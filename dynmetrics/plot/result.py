@@ -8,7 +8,7 @@ from typing import Any
 from dynmetrics.core.checks import describe, refuse
 from dynmetrics.plot.curves import plot_curve
 from dynmetrics.plot.matrices import plot_rdm, plot_temporal_rsa
-from dynmetrics.plot.style import array_of, line_style, new_figure, readable
+from dynmetrics.plot.style import array_of, curves_among, line_style, new_figure, readable
 
 
 def plot_result(metric: Any, results: Any = None) -> Any:
@@ -33,7 +33,7 @@ def plot_result(metric: Any, results: Any = None) -> Any:
     letters = next(iter(drawable.values()))
     chosen = {n: values[n] for n, own in drawable.items() if own == letters}
     first = next(iter(chosen.values()))
-    if letters == ("T",):
+    if letters == ("T",) and curves_among(chosen):
         return plot_curve(chosen)
     if letters == ("K", "K"):
         return plot_rdm(first)
@@ -52,7 +52,7 @@ def _plot_bars(chosen: Mapping[str, Any], letter: str) -> Any:
         heights = array_of(value)
         places = [place + 0.8 * i / len(chosen) for place in range(len(heights))]
         axis.bar(places, heights, 0.8 / len(chosen), label=readable(name), **_fill(i))
-    axis.set_xlabel(letter)
+    axis.set_xlabel("timestep" if letter == "T" else letter)
     axis.legend(frameon=False, fontsize=8)
     return figure
 

@@ -30,10 +30,10 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), **changes}
 
 
-def output_of(script: str, folder: Path) -> str:
+def output_of(script: str, folder: Path, *options: str) -> str:
     """What the script prints; nothing may go to stderr, where warnings go."""
     done = subprocess.run(
-        command(script, folder),
+        [*command(script, folder), *options],
         cwd=folder,
         env=environment(),
         capture_output=True,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dynmetrics import Accuracy, SuccessRate, TemporalAccuracy
+from dynmetrics import Accuracy, DecisionLatency, SuccessRate, TemporalAccuracy
 from dynmetrics.plot import (
     plot_curve,
     plot_interval,
@@ -102,6 +102,9 @@ def test_any_result_by_its_axes() -> None:
     classes = Accuracy(average="none", num_classes=3)
     classes.update(torch.tensor([0, 1, 2]), torch.tensor([0, 1, 1]))
     assert [bar.get_height() for bar in plot_result(classes).axes[0].patches][:2] == [1.0, 0.5]
+    latency = DecisionLatency()
+    latency.update(torch.eye(3)[[0, 1, 1]].unsqueeze(0), torch.tensor([1]))
+    assert [bar.get_height() for bar in plot_result(latency).axes[0].patches] == [0.0, 1.0, 0.0]
     scalar = Accuracy()
     scalar.update(torch.tensor([0]), torch.tensor([0]))
     with pytest.raises(ValueError, match="a result with an axis"):
