@@ -28,3 +28,12 @@ def wilson_bounds(k: Tensor, n: Tensor, confidence: float) -> tuple[Tensor, Tens
     low = ((centre - spread) / (n + z * z)).clamp(0, 1)
     high = ((centre + spread) / (n + z * z)).clamp(0, 1)
     return low.masked_fill(k <= 0, 0.0), high.masked_fill(k >= n, 1.0)
+
+
+def histogram_median(histogram: Tensor) -> Tensor:
+    """The median position, halfway between the two in the middle of an even number."""
+    n = histogram.sum()
+    below = histogram.cumsum(0)
+    low = (below < (n + 1) // 2).sum()
+    high = (below < n // 2 + 1).sum()
+    return torch.where(n > 0, ratio(low + high, torch.full_like(n, 2)), torch.nan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -235,10 +236,14 @@ class StateStore(Metric):
 
 
 def _noting_options(init: Callable[..., None]) -> Callable[..., None]:
+    positional = list(inspect.signature(init).parameters)[1:]
+
     @functools.wraps(init)
     def noting(self: StateStore, *args: Any, **options: Any) -> None:
         # The outermost constructor runs first; those of the base classes find the note taken.
-        self.__dict__.setdefault("configuration", configuration_of(type(self), options))
+        if "configuration" not in self.__dict__:
+            named = {**dict(zip(positional, args, strict=False)), **options}
+            self.__dict__["configuration"] = configuration_of(type(self), named)
         init(self, *args, **options)
 
     return noting

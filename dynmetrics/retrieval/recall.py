@@ -16,7 +16,7 @@ from dynmetrics.core.checks import (
     refuse,
 )
 from dynmetrics.core.metric import Axes, StreamingMetric
-from dynmetrics.core.numerics import ratio
+from dynmetrics.core.numerics import histogram_median, ratio
 from dynmetrics.core.state import BY_DATA, GROWS
 from dynmetrics.retrieval.ranks import TIES, Standing, hit_chance, rank_of, standing_of_index
 from dynmetrics.retrieval.topk import checked_ks, checked_scores, standing_of
@@ -162,7 +162,7 @@ class RecallAtK(StreamingMetric):
             used, skipped = states["n"][i]
             for j, k in enumerate(self.ks):
                 result[f"{prefix}recall_{k}"] = ratio(states["hits"][i, j], used)
-            result[f"{prefix}median_rank"] = _median(counts[i])
+            result[f"{prefix}median_rank"] = 1 + histogram_median(counts[i]) / 2
             result[f"{prefix}mean_rank"] = ratio(states["rank_sum"][i], used)
             result[f"{prefix}n"], result[f"{prefix}n_skipped"] = used, skipped
         return result
@@ -224,15 +224,6 @@ def _pair_standings(queries: Tensor, gallery: Tensor, metric: str) -> Iterator[S
 
 def _lengthened(counts: Tensor, length: int) -> Tensor:
     return torch.nn.functional.pad(counts, (0, length - counts.shape[-1]))
-
-
-def _median(counts: Tensor) -> Tensor:
-    """The median rank of a histogram of half ranks; the lower and upper middle are averaged."""
-    total = counts.sum()
-    below = counts.cumsum(0)
-    middles = [(below < place).sum() for place in ((total + 1) // 2, total // 2 + 1)]
-    median = 1 + torch.stack(middles).to(torch.float64).mean() / 2
-    return torch.where(total > 0, median, torch.nan)
 
 
 def recall_at_k(

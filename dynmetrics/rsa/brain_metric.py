@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from dynmetrics.core.checks import check_choice, describe, refuse
-from dynmetrics.core.identity import canonical
 from dynmetrics.rsa.brain_data import BrainRDMs, as_brain
 from dynmetrics.rsa.comparison import COMPARISONS, NAN_POLICIES
 from dynmetrics.rsa.patterns import PatternMetric
@@ -74,15 +73,6 @@ class BrainMetric(PatternMetric):
             doubt = doubts(upper, lower, target.vectors.shape[0], self.recipe)
             if doubt:
                 self.warn_once(f"ceiling of {name}", f"{name}: {doubt}")
-
-
-def note_brain(metric: BrainMetric, brain: Any) -> None:
-    """Make a brain that was given by position part of the metric's identity, as by keyword."""
-    head, _, options = metric.configuration.partition("(")
-    if not options.startswith("brain="):
-        comma = "" if options == ")" else ", "
-        text = f"{head}(brain={canonical(brain)}{comma}{options}"
-        metric.__dict__["configuration"] = text
 
 
 def windowed(brain: Any, window: Any) -> BrainRDMs:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dynmetrics.core.checks import describe, refuse
 from dynmetrics.rsa.brain_data import BrainRDMs
-from dynmetrics.rsa.brain_metric import BrainMetric, note_brain
+from dynmetrics.rsa.brain_metric import BrainMetric
 from dynmetrics.rsa.ceilings import Ceiling
 from dynmetrics.rsa.recipes import over_window, scores
 
@@ -96,7 +96,6 @@ class RSA(BrainMetric):
         precision: Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        note_brain(self, brain)
         for name, value in (("shuffles", shuffles), ("shuffle_seed", shuffle_seed)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise refuse(name, "an integer of at least 0", describe(value))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dynmetrics.core.checks import check_choice
 from dynmetrics.rsa.brain_data import BrainRDMs
-from dynmetrics.rsa.brain_metric import BrainMetric, note_brain, windowed
+from dynmetrics.rsa.brain_metric import BrainMetric, windowed
 from dynmetrics.rsa.ceilings import Ceiling
 from dynmetrics.rsa.recipes import percent, scores
 
@@ -89,7 +89,6 @@ class TemporalRSA(BrainMetric):
         precision: Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        note_brain(self, brain)
         check_choice("layout", layout, ("BT", "TB"))
         super().__init__(
             brains={"brain": windowed(brain, window)},

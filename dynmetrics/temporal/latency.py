@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dynmetrics.core.checks import check_choice
 from dynmetrics.core.metric import Axes, StreamingMetric
-from dynmetrics.core.numerics import ratio
+from dynmetrics.core.numerics import histogram_median, ratio
 from dynmetrics.core.state import GROWS
 from dynmetrics.temporal.answers import Answers, answers_of, warn_of_labels
 from dynmetrics.temporal.inputs import LAYOUTS
@@ -118,15 +118,6 @@ def histogram_mean(histogram: Tensor) -> Tensor:
     """The mean position of the entries of a histogram; NaN without any."""
     positions = torch.arange(len(histogram), device=histogram.device)
     return ratio((positions * histogram).sum(), histogram.sum())
-
-
-def histogram_median(histogram: Tensor) -> Tensor:
-    """The median position, halfway between the two in the middle of an even number."""
-    n = histogram.sum()
-    below = histogram.cumsum(0)
-    low = (below < (n + 1) // 2).sum()
-    high = (below < n // 2 + 1).sum()
-    return torch.where(n > 0, ratio(low + high, torch.full_like(n, 2)), torch.nan)
 
 
 def decision_latency(

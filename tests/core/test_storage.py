@@ -77,3 +77,13 @@ def test_suites_merge() -> None:
     with pytest.raises(ValueError, match="merge_state: expected"):
         one.merge_state(spoilt)
     assert float(one.compute()["mean"]) == 3.0
+
+
+def test_options_by_position_are_part_of_the_identity() -> None:
+    class Scaled(Mean):
+        def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
+            super().__init__(scale=factor, **kwargs)
+
+    assert Scaled(2.0).configuration == Scaled(factor=2.0).configuration == "Scaled(factor=2.0)"
+    with pytest.raises(ValueError, match="merge_state: expected"):
+        Scaled(2.0).merge_state(Scaled(3.0))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dynmetrics.core import StreamingMetric
+from dynmetrics.core.numerics import histogram_median
 from dynmetrics.temporal import (
     AreaUnderAccuracy,
     DecisionLatency,
@@ -32,7 +33,7 @@ from dynmetrics.temporal.class_scores import class_score_counts
 from dynmetrics.temporal.confusion import confusion_counts
 from dynmetrics.temporal.flips import flip_counts
 from dynmetrics.temporal.inputs import Classification
-from dynmetrics.temporal.latency import histogram_median, latency_counts
+from dynmetrics.temporal.latency import latency_counts
 from dynmetrics.temporal.reaction import answers_at_threshold, evidence_of
 from tests.contract import Batch, MetricContract, assert_same
 from tests.reference import accuracy as accuracy_definition
