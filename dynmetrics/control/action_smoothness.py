@@ -13,8 +13,7 @@ from dynmetrics.control.episodes import (
     checked_lengths,
     steps_within,
 )
-from dynmetrics.core.checks import check_choice, check_positive_int
-from dynmetrics.core.metric import Axes
+from dynmetrics.core.checks import check_choice, check_positive_int, describe, refuse
 from dynmetrics.core.numerics import ratio
 
 
@@ -22,14 +21,16 @@ class ActionSmoothness(EpisodeMean):
     r"""Mean size of the change from one action to the next; smaller is smoother.
 
     It depends on the scale of the actions and on the control rate: compare policies that share
-    both. Episodes too short for a change are left out and counted.
+    both. Episodes too short for a change are left out and counted, as are those that hold NaN.
 
     Args:
         order: 1 for changes, 2 for changes of changes, 3 for jerk.
         squared: square the norm of every change.
         weight: "episode" averages within episodes first; "step" pools all changes.
-        kwargs: `num_tasks`, `average` and `confidence` as in `SuccessRate` (the interval of the
-            mean over episodes is Student's); `network_output`, and torchmetrics' options.
+        confidence: as in `SuccessRate`; the interval of the mean over episodes is Student's, and
+            there is none for `weight="step"`, for changes within an episode are not independent.
+        kwargs: `num_tasks` and `average` as in `SuccessRate`; `network_output`, and torchmetrics'
+            options.
 
     `update` takes `actions` (N, T, A), `lengths` (N,), the valid steps of padded episodes, and
     `task` (N,).
@@ -60,21 +61,24 @@ class ActionSmoothness(EpisodeMean):
     steps: Tensor
 
     def __init__(
-        self, *, order: int = 1, squared: bool = False, weight: str = "episode", **kwargs: Any
+        self,
+        *,
+        order: int = 1,
+        squared: bool = False,
+        weight: str = "episode",
+        confidence: float | None = None,
+        **kwargs: Any,
     ) -> None:
         check_positive_int("order", order)
         check_choice("weight", weight, ("episode", "step"))
-        super().__init__(**kwargs)
+        if weight == "step" and confidence is not None:
+            raise refuse("confidence", "None for weight='step'", describe(confidence))
+        super().__init__(confidence=confidence, **kwargs)
         self.order = order
         self.squared = bool(squared)
         self.weight = weight
         if weight == "step":
             self.add_sum("steps", (2, self.groups))
-
-    @property
-    def axes(self) -> Axes:
-        """The axis letters of every entry of the result."""
-        return super().axes
 
     def update(
         self, actions: Tensor, lengths: Tensor | None = None, task: Tensor | None = None
@@ -85,7 +89,9 @@ class ActionSmoothness(EpisodeMean):
         lengths, too_long = checked_lengths(lengths, values)
         total, n = change_sums(values, lengths, self.order, self.squared)
         if self.weight == "step":
-            self.accumulate(steps=self.by_group(torch.stack([total, n]), group))
+            known = total.isfinite()
+            sums = torch.where(known, torch.stack([total, n]), 0.0)
+            self.accumulate(steps=self.by_group(sums, group))
         self.add_episodes(ratio(total, n), too_long, group)
 
     def compute(self) -> dict[str, Tensor]:

@@ -39,7 +39,8 @@ def iqm(scores: Tensor) -> Tensor:
     check_tensor("scores", scores)
     ordered = scores.to(torch.float64).reshape(-1).sort().values
     cut = len(ordered) // 4
-    return ordered[cut : len(ordered) - cut].mean()
+    # NaN is sorted to the end, where it would be cut.
+    return torch.where(ordered.isnan().any(), torch.nan, ordered[cut : len(ordered) - cut].mean())
 
 
 def optimality_gap(scores: Tensor, target: float = 1.0) -> Tensor:
@@ -62,7 +63,7 @@ def probability_of_improvement(x: Tensor, y: Tensor) -> Tensor:
         y: those of the second; the number of runs may differ. Ties count half.
 
     Returns:
-        A scalar from 0 to 1 in float64.
+        A scalar from 0 to 1 in float64; NaN if a score is.
 
     Raises:
         ValueError: for shapes that do not fit.
@@ -77,7 +78,8 @@ def probability_of_improvement(x: Tensor, y: Tensor) -> Tensor:
     if first.shape[1] != second.shape[1]:
         raise refuse("y", f"scores of the {first.shape[1]} tasks of x", describe(y))
     difference = first.unsqueeze(1) - second.unsqueeze(0)
-    return ((difference > 0).double() + 0.5 * (difference == 0).double()).mean()
+    wins = (difference > 0).double() + 0.5 * (difference == 0).double()
+    return torch.where(difference.isnan(), torch.nan, wins).mean()
 
 
 def stratified_bootstrap(

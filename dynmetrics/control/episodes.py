@@ -108,7 +108,8 @@ class EpisodeMetric(StreamingMetric):
 class EpisodeMean(EpisodeMetric):
     """The mean over episodes of one value each; episodes without a value are left out and counted.
 
-    A subclass names its `headline` and gives `add_episodes` the values, NaN where there is none.
+    A subclass names its `headline` and gives `add_episodes` the values, NaN where there is none;
+    what is not finite is no value.
     """
 
     headline = "mean"
@@ -127,15 +128,14 @@ class EpisodeMean(EpisodeMetric):
         return self.named_axes([self.headline, "n", "n_excluded", *bounds])
 
     def add_episodes(self, values: Tensor, too_long: Tensor, group: Tensor) -> None:
-        """Add values (N,), NaN for episodes without one."""
+        """Add values (N,), NaN or infinite for episodes without one."""
         if not len(values):
             return
         values = torch.where(too_long, torch.nan, values.to(torch.float64))
-        valid = ~values.isnan()
+        # One infinite value would spoil every mean, and differently in every split.
+        valid = values.isfinite()
         self.accumulate(
-            moments=self._group_moments(
-                values.nan_to_num(0.0, torch.inf, -torch.inf), valid, group
-            ),
+            moments=self._group_moments(torch.where(valid, values, 0.0), valid, group),
             excluded=self.by_group((~valid & ~too_long).to(torch.int64).unsqueeze(0), group)[0],
             dropped=self.count_dropped(too_long, group),
         )
@@ -157,7 +157,7 @@ class EpisodeMean(EpisodeMetric):
         error = (self.moments[2] / (n - 1).clamp(min=0) / n).sqrt()
         low, high = mean_bounds(mean, error, n, self.confidence or 0.95)
         if self.average == "macro":
-            mean, low, high = _with_macro(mean, low, high)
+            mean, low, high = macro_average(mean, low, high)
         entries = {self.headline: mean, "n": n, "n_excluded": self.excluded}
         if self.confidence is not None:
             entries.update(low=low, high=high)
@@ -165,20 +165,17 @@ class EpisodeMean(EpisodeMetric):
 
 
 def macro_average(mean: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean of the tasks that have episodes, with the MOVER interval of Zou and Donner (2008)."""
-    present = ~mean.isnan()
+    """The groups (G,), the first of them replaced by the average of the tasks that have a mean.
+
+    Its interval is that of Zou and Donner (2008), MOVER.
+    """
+    present = ~mean[1:].isnan()
     tasks = present.sum()
-    below = torch.where(present, mean - low, 0).square().sum().sqrt() / tasks
-    above = torch.where(present, high - mean, 0).square().sum().sqrt() / tasks
-    middle = mean.nanmean()
-    return middle, middle - below, middle + above
-
-
-def _with_macro(mean: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same groups, the first of them replaced by the average over tasks."""
-    overall = macro_average(mean[1:], low[1:], high[1:])
-    values = (mean, low, high)
-    pairs = zip(overall, values, strict=True)
+    below = torch.where(present, (mean - low)[1:], 0).square().sum().sqrt() / tasks
+    above = torch.where(present, (high - mean)[1:], 0).square().sum().sqrt() / tasks
+    middle = mean[1:].nanmean()
+    overall = (middle, middle - below, middle + above)
+    pairs = zip(overall, (mean, low, high), strict=True)
     mean, low, high = (torch.cat([o.reshape(1), v[1:]]) for o, v in pairs)
     return mean, low, high
 

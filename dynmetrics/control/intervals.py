@@ -123,7 +123,7 @@ def newcombe_interval(
 
     Args:
         k1: successes of the first group.
-        n1: its trials; 0 gives what is known without any.
+        n1: its trials; without any, its rate may be anything from 0 to 1.
         k2: successes of the second group.
         n2: its trials.
         confidence: the probability of covering the true difference.
@@ -146,7 +146,9 @@ def newcombe_interval(
     """
     low1, high1 = map(float, wilson_interval(k1, n1, confidence))
     low2, high2 = map(float, wilson_interval(k2, n2, confidence))
-    p1, p2 = k1 / n1 if n1 else 0.5, k2 / n2 if n2 else 0.5
+    if not n1 or not n2:
+        return low1 - high2, high1 - low2
+    p1, p2 = k1 / n1, k2 / n2
     below = ((p1 - low1) ** 2 + (high2 - p2) ** 2) ** 0.5
     above = ((high1 - p1) ** 2 + (p2 - low2) ** 2) ** 0.5
     return max(-1.0, p1 - p2 - below), min(1.0, p1 - p2 + above)

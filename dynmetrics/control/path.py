@@ -23,9 +23,10 @@ class SPL(EpisodeMean):
 
     L is the shortest way to the goal and P the way taken. 1 for a success on the shortest way, 0
     for a failure, whatever its path holds. If L is 0, an episode that stays has 1 and one that
-    travels 0. A goal that cannot be reached (L infinite or NaN) leaves the episode out; it is
-    counted. The straight line, the default for L, makes SPL smaller than the geodesic of a world
-    with walls: give `shortest` where you know it.
+    travels 0. A goal that cannot be reached (`shortest` infinite, NaN or negative) leaves the
+    episode out, failed or not; it is counted, as is a success whose path holds NaN. The straight
+    line, the default for L, makes SPL smaller than the geodesic of a world with walls: give
+    `shortest` where you know it.
 
     Args:
         kwargs: `num_tasks`, `average` and `confidence` as in `SuccessRate` (the interval of the
@@ -70,28 +71,29 @@ class SPL(EpisodeMean):
     ) -> None:
         """Add episodes: success (N,), positions (N, T, D), goal (N, D)."""
         points, goals = checked_paths(positions, goal, self.device)
-        succeeded = checked_success(success)
-        if succeeded.shape != points.shape[:1]:
-            raise refuse("success", f"the shape (N,) = ({len(points)},)", describe(success))
+        succeeded = checked_outcomes(success, points)
         group = self.checked_task(task, points)
         lengths, too_long = checked_lengths(lengths, points)
         best = shortest_path(points, goals, shortest)
         values = path_efficiency(best, travelled(points, lengths))
         # A failure counts 0 even if its path is broken.
         values = torch.where(succeeded == 1, values, 0.0)
-        self.add_episodes(values.masked_fill(lengths < 1, torch.nan), too_long, group)
+        left_out = (lengths < 1) | unreachable(best, shortest)
+        self.add_episodes(values.masked_fill(left_out, torch.nan), too_long, group)
 
 
 class SoftSPL(EpisodeMean):
     r"""Progress weighted by path length: max(0, 1 - d_end / L) * L / max(L, P).
 
     SPL without the threshold of success: informative while successes are rare. Where the episode
-    starts at the goal, one that stays has 1 and one that travels 0.
+    starts at the goal, one that stays has 1 and one that travels 0. A path that holds NaN leaves
+    the episode out; it is counted. Only if `success` says that it failed does it count 0, as in
+    SPL.
 
     Args:
         kwargs: as in `SPL`.
 
-    `update` takes what `SPL` takes; `success` may be left out and is not used.
+    `update` takes what `SPL` takes; `success` may be left out.
 
     Returns:
         As `SPL`, with the headline `spl`.
@@ -108,8 +110,8 @@ class SoftSPL(EpisodeMean):
         >>> from dynmetrics.control import SoftSPL
         >>> metric = SoftSPL()
         >>> goal = torch.tensor([[2.0, 0.0]])
-        >>> metric.update(torch.tensor([[[0.0, 0.0], [1.0, 0.0]]]), goal)
-        >>> metric.update(torch.tensor([[[0.0, 0.0], [2.0, 0.0]]]), goal)
+        >>> metric.update(positions=torch.tensor([[[0.0, 0.0], [1.0, 0.0]]]), goal=goal)
+        >>> metric.update(positions=torch.tensor([[[0.0, 0.0], [2.0, 0.0]]]), goal=goal)
         >>> metric.compute()["spl"]
         tensor(0.7500, dtype=torch.float64)
     """
@@ -119,23 +121,26 @@ class SoftSPL(EpisodeMean):
 
     def update(
         self,
-        positions: Tensor,
-        goal: Tensor,
+        success: Tensor | None = None,
+        positions: Tensor | None = None,
+        goal: Tensor | None = None,
         lengths: Tensor | None = None,
         shortest: Tensor | None = None,
         task: Tensor | None = None,
-        success: Tensor | None = None,
     ) -> None:
-        """Add episodes: positions (N, T, D), goal (N, D)."""
-        del success
+        """Add episodes: success (N,) or None, positions (N, T, D), goal (N, D)."""
         points, goals = checked_paths(positions, goal, self.device)
+        failed = None if success is None else checked_outcomes(success, points) != 1
         group = self.checked_task(task, points)
         lengths, too_long = checked_lengths(lengths, points)
         best = shortest_path(points, goals, shortest)
         end = torch.linalg.vector_norm(at_last_step(points, lengths) - goals, dim=1)
         soft = torch.where(best > 0, (1 - end / best).clamp(min=0), 1.0)
         values = soft * path_efficiency(best, travelled(points, lengths))
-        self.add_episodes(values.masked_fill(lengths < 1, torch.nan), too_long, group)
+        if failed is not None:
+            values = torch.where(failed & values.isnan(), 0.0, values)
+        left_out = (lengths < 1) | unreachable(best, shortest)
+        self.add_episodes(values.masked_fill(left_out, torch.nan), too_long, group)
 
 
 def checked_paths(positions: Any, goal: Any, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -145,6 +150,14 @@ def checked_paths(positions: Any, goal: Any, device: torch.device) -> tuple[Tens
     if goals.shape != (points.shape[0], points.shape[2]):
         raise refuse("goal", f"the shape {(points.shape[0], points.shape[2])}", describe(goal))
     return points, goals
+
+
+def checked_outcomes(success: Any, positions: Tensor) -> Tensor:
+    """Success (N,) beside positions (N, T, D): 1 or 0."""
+    outcomes = checked_success(success)
+    if outcomes.shape != positions.shape[:1] or outcomes.device != positions.device:
+        raise refuse("success", f"the shape (N,) = ({len(positions)},)", describe(success))
+    return outcomes
 
 
 def travelled(positions: Tensor, lengths: Tensor) -> Tensor:
@@ -165,13 +178,16 @@ def shortest_path(positions: Tensor, goal: Tensor, shortest: Any) -> Tensor:
     return torch.where(best.isfinite() & (best >= 0), best, torch.nan)
 
 
+def unreachable(best: Tensor, shortest: Any) -> Tensor:
+    """Which episodes (N,) have a given `shortest` that says that there is no way."""
+    return torch.zeros_like(best, dtype=torch.bool) if shortest is None else best.isnan()
+
+
 def path_efficiency(shortest: Tensor, taken: Tensor) -> Tensor:
     """L / max(L, P) for every episode; for L = 0 it is 1 without travel and else 0."""
-    return torch.where(
-        shortest > 0,
-        shortest / torch.maximum(shortest, taken),
-        torch.where(shortest == 0, (taken == 0).to(taken.dtype), torch.nan),
-    )
+    longer = torch.maximum(shortest, taken)
+    # NaN is the longer of anything and NaN.
+    return torch.where(longer == 0, 1.0, shortest / longer)
 
 
 def path_length(positions: Tensor) -> Tensor:

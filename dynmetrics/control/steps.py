@@ -7,11 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.control.episodes import EpisodeMetric, checked_lengths, steps_within
+from dynmetrics.control.episodes import (
+    EpisodeMetric,
+    checked_lengths,
+    macro_average,
+    steps_within,
+)
+from dynmetrics.control.intervals import mean_bounds
 from dynmetrics.control.success import checked_success
 from dynmetrics.core.checks import check_positive_int, describe, refuse
 from dynmetrics.core.metric import Axes
-from dynmetrics.core.numerics import ratio
+from dynmetrics.core.numerics import histogram_median, ratio
 
 
 class StepsToSuccess(EpisodeMetric):
@@ -27,7 +33,11 @@ class StepsToSuccess(EpisodeMetric):
             the reset.
         includes_initial_state: whether the first entry is the state after the reset, step 0; else
             it is the state after the first action, step 1.
-        num_tasks: also report mean, reached and n of every task.
+        num_tasks: also report mean, reached, restricted_mean and n of every task.
+        average: "macro" averages mean, reached and restricted_mean over the tasks that have them;
+            median, survival and counts are of all episodes together.
+        confidence: the probability with which `low` and `high` cover the true `mean` (Student's
+            interval), or None for none.
         kwargs: `network_output`, and the options of `torchmetrics.Metric`.
 
     `update` takes `success` (N, T), boolean or 0 and 1, `lengths` (N,), the valid steps of padded
@@ -36,8 +46,9 @@ class StepsToSuccess(EpisodeMetric):
     Returns:
         A dict: `mean`, `median` (steps), `reached` (a fraction), `restricted_mean` (steps),
         `survival` (max_steps + 1,), `n`, and `already_successful`, the number of episodes that
-        succeeded at step 0, before any action; with tasks `task_mean`, `task_reached`, `task_n`.
-        NaN where no episode counts.
+        succeeded at step 0, before any action; with `confidence` also `low` and `high`, and with
+        tasks `task_mean`, `task_reached`, `task_restricted_mean`, `task_n` (num_tasks,) and the
+        bounds likewise. NaN where no episode counts.
 
     Raises:
         ValueError: for shapes or values that do not fit, and for more than `max_steps` steps.
@@ -65,27 +76,22 @@ class StepsToSuccess(EpisodeMetric):
         *,
         max_steps: int,
         includes_initial_state: bool = True,
-        num_tasks: int | None = None,
         **kwargs: Any,
     ) -> None:
         check_positive_int("max_steps", max_steps)
-        super().__init__(num_tasks=num_tasks, **kwargs)
+        super().__init__(**kwargs)
         self.max_steps = max_steps
         self.first_step = 0 if includes_initial_state else 1
         self.add_counts("succeeded", (max_steps + 1,))
         self.add_counts("censored", (max_steps + 2,))
-        self.add_counts("sums", (4, self.groups))
+        self.add_counts("sums", (5, self.groups))
 
     @property
     def axes(self) -> Axes:
         """The axis letters of every entry of the result."""
-        axes: dict[str, tuple[str, ...]] = dict.fromkeys(
-            ("mean", "median", "reached", "restricted_mean"), ()
-        )
-        axes.update(survival=("T",), n=(), already_successful=())
-        if self.num_tasks is not None:
-            axes.update({f"task_{name}": ("task",) for name in ("mean", "reached", "n")})
-        return axes
+        bounds = ("low", "high") if self.confidence is not None else ()
+        axes = self.named_axes(["mean", "reached", "restricted_mean", "n", *bounds])
+        return {**axes, "median": (), "survival": ("T",), "already_successful": ()}
 
     def update(
         self, success: Tensor, lengths: Tensor | None = None, task: Tensor | None = None
@@ -99,11 +105,12 @@ class StepsToSuccess(EpisodeMetric):
         group = self.checked_task(task, values)
         lengths, too_long = checked_lengths(lengths, values)
         counts = (lengths >= 1) & ~too_long
-        step = first_success((values == 1) & steps_within(lengths, values.shape[1]))
+        step = first_mark((values == 1) & steps_within(lengths, values.shape[1]))
         reached = step >= 0
         step, end = step + self.first_step, lengths + self.first_step
-        spent = torch.where(reached, step, end)
-        rows = torch.stack([counts, counts & reached, counts * reached * step, counts * spent])
+        spent = torch.where(reached, step, lengths)
+        taken = torch.where(reached, step, 0)
+        rows = counts * torch.stack([counts, reached, taken, taken * taken, spent])
         self.accumulate(
             succeeded=_histogram(step, counts & reached, self.max_steps + 1),
             censored=_histogram(end, counts & ~reached, self.max_steps + 2),
@@ -114,33 +121,28 @@ class StepsToSuccess(EpisodeMetric):
     def compute(self) -> dict[str, Tensor]:
         """Steps and shares over all episodes seen."""
         self.warn_of_dropped()
-        n, reached, steps, spent = self.sums
-        result = {
-            "mean": ratio(steps, reached)[0],
-            "median": _median(self.succeeded),
-            "reached": ratio(reached, n)[0],
-            "restricted_mean": ratio(spent, n)[0],
+        n, reached, steps, squares, spent = self.sums
+        mean, share, restricted = ratio(steps, reached), ratio(reached, n), ratio(spent, n)
+        deviations = (squares - steps * mean).clamp(min=0)
+        error = (deviations / (reached - 1) / reached).sqrt()
+        low, high = mean_bounds(mean, error, reached, self.confidence or 0.95)
+        if self.average == "macro":
+            mean, low, high = macro_average(mean, low, high)
+            share[0], restricted[0] = share[1:].nanmean(), restricted[1:].nanmean()
+        entries = {"mean": mean, "reached": share, "restricted_mean": restricted, "n": n}
+        if self.confidence is not None:
+            entries.update(low=low, high=high)
+        return {
+            **self.named(entries),
+            "median": histogram_median(self.succeeded),
             "survival": _survival(self.succeeded, self.censored[:-1], n[0]),
-            "n": n[0],
             "already_successful": self.succeeded[0],
         }
-        if self.num_tasks is not None:
-            tasks = {"mean": ratio(steps, reached), "reached": ratio(reached, n), "n": n}
-            result.update({f"task_{name}": value[1:] for name, value in tasks.items()})
-        return result
 
 
 def _histogram(step: Tensor, counted: Tensor, size: int) -> Tensor:
     counts = torch.zeros(size, dtype=torch.int64, device=step.device)
     return counts.index_add(0, step.clamp(0, size - 1), counted.to(torch.int64))
-
-
-def _median(counts: Tensor) -> Tensor:
-    """The median of a histogram; the two middle values are averaged."""
-    total, below = counts.sum(), counts.cumsum(0)
-    middles = [(below < place).sum() for place in ((total + 1) // 2, total // 2 + 1)]
-    median = torch.stack(middles).to(torch.float64).mean()
-    return torch.where(total > 0, median, torch.nan)
 
 
 def _survival(succeeded: Tensor, censored: Tensor, n: Tensor) -> Tensor:
@@ -155,6 +157,12 @@ def _survival(succeeded: Tensor, censored: Tensor, n: Tensor) -> Tensor:
     return torch.where(n > 0, survival, torch.nan)
 
 
+def first_mark(marks: Tensor) -> Tensor:
+    """The first True of every row, -1 where there is none."""
+    # Of several largest values argmax takes the first; it has no kernel for booleans.
+    return torch.where(marks.any(1), marks.to(torch.uint8).argmax(1), -1)
+
+
 def first_success(success: Tensor) -> Tensor:
     """The step of the first success in (N, T), -1 where there is none; (N,) in int64.
 
@@ -163,8 +171,7 @@ def first_success(success: Tensor) -> Tensor:
         >>> first_success(torch.tensor([[0, 1, 0], [0, 0, 0]]))
         tensor([ 1, -1])
     """
-    marks = success == 1
-    if marks.ndim != 2 or not marks.shape[1]:
-        raise refuse("success", "the shape (N, T), T >= 1", describe(success))
-    # Of several largest values argmax takes the first; it has no kernel for booleans.
-    return torch.where(marks.any(1), marks.to(torch.uint8).argmax(1), -1)
+    values = checked_success(success)
+    if values.ndim != 2:
+        raise refuse("success", "the shape (N, T)", describe(success))
+    return first_mark(values == 1)

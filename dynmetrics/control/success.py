@@ -132,9 +132,9 @@ class SuccessRate(EpisodeMetric):
         rate = ratio(successes, n)
         low, high = proportion_bounds(successes, n, self.rate_confidence, self.interval)
         if self.average == "macro":
-            overall = macro_rate(rate[1:], low[1:], high[1:])
-            pairs = zip(overall, (rate, low, high), strict=True)
-            rate, low, high = (torch.cat([o.reshape(1), v[1:]]) for o, v in pairs)
+            rate, low, high = macro_average(rate, low, high)
+            # Without any task nothing is known.
+            low, high = low.nan_to_num(0.0).clamp(0, 1), high.nan_to_num(1.0).clamp(0, 1)
         return self.named({"rate": rate, "low": low, "high": high, "n": n})
 
 
@@ -157,13 +157,6 @@ def episode_outcomes(
     unknown = (success.isnan() & within).any(1)
     outcome = torch.where(succeeded, 1.0, torch.where(unknown, torch.nan, 0.0))
     return outcome, lengths >= 1, too_long
-
-
-def macro_rate(rate: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean rate of the tasks that have episodes, with its interval; [0, 1] without any."""
-    mean, below, above = macro_average(rate, low, high)
-    empty = mean.isnan()
-    return mean, below.clamp(0, 1).masked_fill(empty, 0), above.clamp(0, 1).masked_fill(empty, 1)
 
 
 def checked_success(success: Any, nan_policy: str = "error") -> Tensor:
