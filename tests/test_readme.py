@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import dynmetrics
+
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 COMMANDS = re.findall(r"`make (\w+)`", README.read_text(encoding="utf-8"))
@@ -31,3 +33,9 @@ def test_commands_exist() -> None:
     assert set(COMMANDS) >= {"demo", "test"}
     for command in set(COMMANDS):
         assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
+
+
+def test_every_metric_is_named() -> None:
+    named = set(re.findall(r"`(\w+)`", README.read_text(encoding="utf-8")))
+    metrics = {n for n, v in vars(dynmetrics).items() if isinstance(v, type)}
+    assert metrics - named == set()
