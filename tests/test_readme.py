@@ -38,4 +38,4 @@ def test_commands_exist() -> None:
 def test_every_metric_is_named() -> None:
     named = set(re.findall(r"`(\w+)`", README.read_text(encoding="utf-8")))
     metrics = {n for n, v in vars(dynmetrics).items() if isinstance(v, type)}
-    assert metrics - named == set()
+    assert metrics - named - {"MetricSuite", "StreamingMetric"} == set()
