@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice, check_fraction, refuse
+from dynmetrics.core.checks import check_choice, check_fraction, device_of, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.numerics import ratio, wilson_bounds
 from dynmetrics.core.state import BY_DATA, GROWS
@@ -225,7 +225,7 @@ def temporal_accuracy(
         >>> temporal_accuracy(logits, torch.tensor([0]))["accuracy"]
         tensor([1., 0.], dtype=torch.float64)
     """
-    metric = TemporalAccuracy(sync_on_compute=False, **options).to(preds.device)
+    metric = TemporalAccuracy(sync_on_compute=False, **options).to(device_of("preds", preds))
     metric.update(preds, target, mask)
     return metric.compute()
 

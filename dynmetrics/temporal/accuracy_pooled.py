@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice, check_tensor, describe, refuse, whole_numbers
+from dynmetrics.core.checks import (
+    check_choice,
+    check_tensor,
+    describe,
+    device_of,
+    refuse,
+    whole_numbers,
+)
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.numerics import ratio
 from dynmetrics.core.state import BY_DATA
@@ -117,7 +124,10 @@ class Accuracy(StreamingMetric):
             check_classes(counts.shape[1], self.options.num_classes, 1)
             self.accumulate(class_counts=counts)
             return
-        counts, per_class = label_counts(pooled_inputs(preds, target, mask), self.options)
+        inputs = pooled_inputs(preds, target, mask)
+        counts, per_class = label_counts(inputs, self.options)
+        if not inputs.labels.numel():
+            return
         if per_class is None:
             self.accumulate(counts=counts.sum(1))
         else:
@@ -186,6 +196,6 @@ def accuracy(preds: Tensor, target: Tensor, mask: Tensor | None = None, **option
         >>> accuracy(torch.tensor([0, 1, 1]), torch.tensor([0, 1, 0]))
         tensor(0.6667, dtype=torch.float64)
     """
-    metric = Accuracy(sync_on_compute=False, **options).to(preds.device)
+    metric = Accuracy(sync_on_compute=False, **options).to(device_of("preds", preds))
     metric.update(preds, target, mask)
     return metric.compute()

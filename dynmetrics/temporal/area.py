@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_positive_int
+from dynmetrics.core.checks import check_positive_int, device_of
 from dynmetrics.core.metric import Axes
 from dynmetrics.temporal.accuracy_curve import TemporalAccuracy
 
@@ -63,6 +63,8 @@ def area_under_curve(curve: Tensor) -> Tensor:
         tensor(0.7500)
     """
     if curve.ndim > 1:
+        if not len(curve):
+            return curve.new_zeros(curve.shape[:-1])
         return torch.stack([area_under_curve(part) for part in curve])
     time = torch.arange(len(curve), device=curve.device)[~curve.isnan()]
     values = curve[time]
@@ -82,6 +84,6 @@ def area_under_accuracy(
         >>> area_under_accuracy(torch.tensor([[0, 1, 1]]), torch.tensor([1]))
         tensor(0.7500, dtype=torch.float64)
     """
-    metric = AreaUnderAccuracy(sync_on_compute=False, **options).to(preds.device)
+    metric = AreaUnderAccuracy(sync_on_compute=False, **options).to(device_of("preds", preds))
     metric.update(preds, target, mask)
     return metric.compute()

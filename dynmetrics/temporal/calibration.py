@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice, check_positive_int
+from dynmetrics.core.checks import check_choice, check_positive_int, device_of
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.numerics import ratio
 from dynmetrics.core.state import GROWS
@@ -142,6 +142,8 @@ def temporal_calibration_error(
         >>> temporal_calibration_error(logits, torch.tensor([0]), norm="max")["ece"]
         tensor([0.1192, 0.7311], dtype=torch.float64)
     """
-    metric = TemporalCalibrationError(sync_on_compute=False, **options).to(preds.device)
+    metric = TemporalCalibrationError(sync_on_compute=False, **options).to(
+        device_of("preds", preds)
+    )
     metric.update(preds, target, mask)
     return metric.compute()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice, check_positive_int, describe, refuse
+from dynmetrics.core.checks import check_choice, check_positive_int, describe, device_of, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.numerics import ratio
 from dynmetrics.core.state import BY_DATA, GROWS
@@ -280,6 +280,6 @@ def temporal_fscore(
 def _of_one_batch(
     metric: ClassScore, preds: Tensor, target: Tensor, mask: Tensor | None
 ) -> dict[str, Tensor]:
-    metric.to(preds.device)
+    metric.to(device_of("preds", preds))
     metric.update(preds, target, mask)
     return metric.compute()

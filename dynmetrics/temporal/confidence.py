@@ -8,7 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice, check_positive_int, describe, refuse
+from dynmetrics.core.checks import (
+    check_choice,
+    check_positive_int,
+    describe,
+    device_of,
+    refuse,
+)
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.moments import fold_moments, moment_mean
 from dynmetrics.core.state import GROWS
@@ -218,6 +224,6 @@ def confidence_over_time(
         tensor([0.8808, 0.2689], dtype=torch.float64)
     """
     metric = TemporalConfidence(sync_on_compute=False, **options)
-    metric.to(preds.labels.device if isinstance(preds, RowStatistics) else preds.device)
+    metric.to(device_of("preds", preds))
     metric.update(preds, target, mask)
     return metric.compute()

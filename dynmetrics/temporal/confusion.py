@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice, check_positive_int, describe, refuse
+from dynmetrics.core.checks import check_choice, check_positive_int, describe, device_of, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.state import BY_DATA, GROWS
 from dynmetrics.temporal.answers import guesses_of
@@ -132,6 +132,6 @@ def temporal_confusion(
         tensor([[0, 0],
                 [0, 1]])
     """
-    metric = TemporalConfusion(sync_on_compute=False, **options).to(preds.device)
+    metric = TemporalConfusion(sync_on_compute=False, **options).to(device_of("preds", preds))
     metric.update(preds, target, mask)
     return metric.compute()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice
+from dynmetrics.core.checks import check_choice, device_of
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.numerics import ratio
 from dynmetrics.temporal.answers import guesses_of
@@ -99,6 +99,6 @@ def flip_rate(preds: Tensor, target: Tensor, mask: Tensor | None = None, **optio
         >>> flip_rate(torch.tensor([[0, 1, 1]]), torch.tensor([1]))
         tensor(0.5000, dtype=torch.float64)
     """
-    metric = FlipRate(sync_on_compute=False, **options).to(preds.device)
+    metric = FlipRate(sync_on_compute=False, **options).to(device_of("preds", preds))
     metric.update(preds, target, mask)
     return metric.compute()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice
+from dynmetrics.core.checks import check_choice, device_of
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.numerics import histogram_median, ratio
 from dynmetrics.core.state import GROWS
@@ -131,6 +131,6 @@ def decision_latency(
         >>> decision_latency(guesses, torch.tensor([1]), kind="first_correct")["mean"]
         tensor(0., dtype=torch.float64)
     """
-    metric = DecisionLatency(sync_on_compute=False, **options).to(preds.device)
+    metric = DecisionLatency(sync_on_compute=False, **options).to(device_of("preds", preds))
     metric.update(preds, target, mask)
     return metric.compute()

@@ -8,7 +8,7 @@ in k. A row with a NaN is never right.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -105,36 +105,45 @@ def label_hits(
 
 def label_ranks(scores: Tensor, labels: Tensor, ties: str = "lowest_index") -> Tensor:
     """The rank (...) of class `labels` (...) among `scores` (..., C); labels are clamped to C."""
-    parts = []
-    for values, (index,), dim in chunks(scores, labels):
-        own = values.gather(dim, index)
-        scratch = torch.empty_like(values) if on_plain_cpu(values) else None
-        parts.append(ranks_in_chunk(values, own, index, ties, dim, scratch))
+    parts = [ranks_in_chunk(chunk, chunk.indices[0], ties) for chunk in chunks(scores, labels)]
     return torch.cat(parts).reshape(labels.shape)
 
 
-def chunks(scores: Tensor, *labels: Tensor) -> Iterator[tuple[Tensor, tuple[Tensor, ...], int]]:
-    """Pieces of `scores` (..., C) small enough for the cache, with the labels (...) of their rows.
+class Chunk(NamedTuple):
+    """Some rows of the scores, few enough for the cache."""
 
-    Yields:
-        Scores in float32 or wider, (n, C) or (C, n); labels, clamped to C, (n, 1) or (1, n); and
-        the axis of the classes, 1 or 0.
-    """
+    values: Tensor
+    """Scores in float32 or wider, (n, C) or (C, n)."""
+    indices: tuple[Tensor, ...]
+    """Labels of the rows, clamped to C, (n, 1) or (1, n)."""
+    dim: int
+    """The axis of the classes: 1 or 0."""
+    scratch: Tensor | None
+    """On a plain CPU, memory like `values` to compute in: fresh memory would cost page faults."""
+
+
+def chunks(scores: Tensor, *labels: Tensor) -> Iterator[Chunk]:
+    """The rows of `scores` (..., C) in chunks, with the labels (...) of each."""
     classes, rows = scores.shape[-1], scores[..., 0].numel()
+    plain = on_plain_cpu(scores)
     # Short rows are added up one element at a time, columns many at a time.
-    dim = 0 if on_plain_cpu(scores) and classes < _VECTOR_CLASSES else 1
+    dim = 0 if plain and classes < _VECTOR_CLASSES else 1
+    labels = tuple(part.clamp(0, classes - 1) for part in labels)
     if scores.is_contiguous():
         scores = scores.reshape(-1, classes)
         labels = tuple(part.reshape(-1) for part in labels)
     n = len(scores)
     if not torch.compiler.is_compiling() and rows:
         n = max(1, _chunk_elements(scores) * n // scores.numel())
+    scratch: Tensor | None = None
     pieces = zip(torch.split(scores, n), *(torch.split(part, n) for part in labels), strict=True)
-    for piece, *indices in pieces:
+    for piece, *parts in pieces:
         values = wide(piece).reshape(-1, classes)
         values = values if dim else values.T.contiguous()
-        clamped = [index.clamp(0, classes - 1).reshape(-1).unsqueeze(dim) for index in indices]
-        yield values, tuple(clamped), dim
+        if plain and (scratch is None or scratch.shape != values.shape):
+            scratch = torch.empty_like(values)
+        indices = tuple(part.reshape(-1).unsqueeze(dim) for part in parts)
+        yield Chunk(values, indices, dim, scratch)
 
 
 def _chunk_elements(scores: Tensor) -> int:
@@ -156,30 +165,28 @@ def on_plain_cpu(scores: Tensor) -> bool:
     )
 
 
-def ranks_in_chunk(
-    values: Tensor, own: Tensor, index: Tensor, ties: str, dim: int, scratch: Tensor | None
-) -> Tensor:
-    """The rank (n,) of the class `index`, whose score is `own`, among the classes of axis `dim`.
-
-    With `scratch`, a tensor like `values` on a plain CPU, comparisons are written into it: torch
-    adds floats many at a time, booleans one by one. A count of classes is exact in float32.
-    """
-    rank = _count(torch.gt, values, own, dim, scratch)
+def ranks_in_chunk(chunk: Chunk, index: Tensor, ties: str) -> Tensor:
+    """The rank (n,) of the class `index` in every row of a chunk."""
+    values, dim = chunk.values, chunk.dim
+    own = values.gather(dim, index)
+    rank = _count(torch.gt, chunk, own)
     if ties == "optimistic":
         return rank
-    equal = _count(torch.eq, values, own, dim, scratch)
+    equal = _count(torch.eq, chunk, own)
     if ties == "pessimistic":
         return rank + equal - 1
-    if scratch is not None and not bool((equal > 1).any()):
+    if chunk.scratch is not None and (equal.numel() == 0 or float(equal.amax()) <= 1):
         return rank
     positions = torch.arange(values.shape[dim], device=values.device)
-    before = positions.reshape(-1, 1) < index if dim == 0 else positions < index
+    before = positions.unsqueeze(1 - dim) < index
     return rank + ((values == own) & before).sum(dim, dtype=rank.dtype)
 
 
-def _count(
-    compare: Callable[..., Tensor], values: Tensor, own: Tensor, dim: int, scratch: Tensor | None
-) -> Tensor:
-    if scratch is None:
-        return compare(values, own).sum(dim, dtype=torch.float32)
-    return compare(values, own, out=scratch).sum(dim)
+def _count(compare: Callable[..., Tensor], chunk: Chunk, own: Tensor) -> Tensor:
+    """In how many classes the comparison with `own` holds; a count of classes is exact in float32.
+
+    Torch adds floats many at a time, booleans one by one.
+    """
+    if chunk.scratch is None:
+        return compare(chunk.values, own).sum(chunk.dim, dtype=torch.float32)
+    return compare(chunk.values, own, out=chunk.scratch).sum(chunk.dim)

@@ -156,8 +156,13 @@ def evidence_of(
 
 def row_entropy(scores: Tensor) -> Tensor:
     """The entropy in nats (B, T) of the softmax of scores (B, T, C)."""
-    parts = [torch.special.entr(part.softmax(dim)).sum(dim) for part, _, dim in chunks(scores)]
+    parts = [_entropy(chunk.values, chunk.dim) for chunk in chunks(scores)]
     return torch.cat(parts).reshape(scores.shape[:-1])
+
+
+def _entropy(scores: Tensor, dim: int) -> Tensor:
+    entropy: Tensor = torch.special.entr(scores.softmax(dim)).sum(dim)
+    return entropy
 
 
 def answers_at_threshold(

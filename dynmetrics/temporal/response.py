@@ -131,7 +131,7 @@ class LayerResponse(StreamingMetric):
             response_moments(layers[name], self.measures, self.absolute, groups, self.num_classes)
             for name in names
         ]
-        self.accumulate(moments=stacked_layers(parts), names=encoded(names, self.device))
+        super().accumulate(moments=stacked_layers(parts), names=encoded(names, self.device))
         self._decoded = self.names, names
 
     def compute(self) -> dict[str, Tensor]:
@@ -158,6 +158,18 @@ class LayerResponse(StreamingMetric):
         if self._decoded is None or self._decoded[0] is not self.names:
             self._decoded = self.names, decoded(self.names)
         return self._decoded[1] or ("",)
+
+    def accumulate(self, **increments: Any) -> None:
+        """Combine with another accumulation: layers of the same names, in this metric's order."""
+        known, codes = self._known_layers(), increments.get("names")
+        if known and isinstance(codes, Tensor) and len(codes):
+            theirs = decoded(codes)
+            if set(theirs) != set(known) or len(theirs) != len(known):
+                raise refuse("activations", f"the layers {list(known)}", f"{list(theirs)}")
+            order = [theirs.index(name) for name in known]
+            increments["names"] = codes[order]
+            increments["moments"] = increments["moments"][:, order]
+        super().accumulate(**increments)
 
     def _known_layers(self) -> tuple[str, ...] | None:
         """The layers that every batch has to bring; None before any."""

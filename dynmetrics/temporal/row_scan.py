@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dynmetrics.core.checks import check_choice, describe, refuse
 from dynmetrics.temporal.inputs import LAYOUTS, label_inputs, time_major
-from dynmetrics.temporal.ranking import TIES, chunks, on_plain_cpu, ranks_in_chunk
+from dynmetrics.temporal.ranking import TIES, Chunk, chunks, ranks_in_chunk
 
 
 class RowStatistics(NamedTuple):
@@ -98,7 +98,7 @@ def row_statistics(
     if classes == 1:
         raise refuse("preds", "two classes or more", describe(preds))
     labels, first, counted = label_inputs(target, mask, scores.shape[:2], scores.device)
-    parts = [_scan(*chunk, ties) for chunk in chunks(scores, labels, first)]
+    parts = [_scan(chunk, ties) for chunk in chunks(scores, labels, first)]
     rank, log_guess, log_label, log_first, nonfinite = (
         torch.cat(part).reshape(labels.shape) for part in zip(*parts, strict=True)
     )
@@ -108,20 +108,16 @@ def row_statistics(
     )  # fmt: skip
 
 
-def _scan(
-    values: Tensor, labels: tuple[Tensor, ...], dim: int, ties: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _scan(chunk: Chunk, ties: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The numbers of every row of one chunk, (n,)."""
-    label, first = labels
-    plain = on_plain_cpu(values)
-    scratch = torch.empty_like(values) if plain else None
-    rank = ranks_in_chunk(values, values.gather(dim, label), label, ties, dim, scratch)
+    values, (label, first), dim, scratch = chunk
+    rank = ranks_in_chunk(chunk, label, ties)
     if scratch is None:
         logs = torch.log_softmax(values, dim)
     else:
         logs = torch.log_softmax(values, dim, out=scratch)
     log_guess = logs.amax(dim)
-    if plain and not bool(log_guess.isnan().any()):
+    if scratch is not None and not bool(log_guess.sum().isnan()):
         nonfinite = torch.zeros_like(log_guess, dtype=torch.bool)
     else:
         nonfinite = values.amax(dim).isnan()

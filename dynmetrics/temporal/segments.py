@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_tensor, describe, refuse, whole_numbers
+from dynmetrics.core.checks import check_tensor, describe, device_of, refuse, whole_numbers
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.numerics import ratio
 
@@ -239,6 +239,6 @@ def segment_scores(
         >>> scores["edit"], scores["f1_50"]
         (tensor(0.5000, dtype=torch.float64), tensor(0.6667, dtype=torch.float64))
     """
-    metric = SegmentScores(sync_on_compute=False, **options).to(preds.device)
+    metric = SegmentScores(sync_on_compute=False, **options).to(device_of("preds", preds))
     metric.update(preds, target, mask)
     return metric.compute()

@@ -119,6 +119,9 @@ def shift_labels(labels: Tensor, n_residual: int, fill: int = -1) -> Tensor:
         raise refuse("labels", "the shape (..., T)", describe(labels))
     if isinstance(n_residual, bool) or not isinstance(n_residual, int) or n_residual < 0:
         raise refuse("n_residual", "an integer of at least 0", describe(n_residual))
+    if labels.dtype is torch.bool or labels.dtype is torch.uint8:
+        # Unsigned types and booleans have no room for a negative fill.
+        labels = labels.to(torch.int64)
     return torch.nn.functional.pad(labels, (n_residual, 0), value=fill)
 
 

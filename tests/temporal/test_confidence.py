@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dynmetrics.core import MetricSuite, StreamingMetric
 from dynmetrics.temporal import (
@@ -356,3 +358,57 @@ def test_padded_batches_of_samples_need_a_mask() -> None:
     mask = torch.tensor([[True, True, True], [True, True, False]])
     assert confidence_over_time(logits, labels, details=True)["guess_n"].tolist() == [2, 2, 2]
     assert confidence_over_time(logits, labels, mask, details=True)["guess_n"].tolist() == [2, 2, 1]
+
+
+class _Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows how many bytes of new tensors are alive."""
+
+    def __init__(self, *given: Tensor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.alive = self.peak = 0
+        self.known = {tensor.untyped_storage()._cdata for tensor in given}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(tensor, Tensor):
+                self._meet(tensor.untyped_storage())
+        return result
+
+    def _meet(self, storage: Any) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self.known:
+            return
+        self.known.add(key)
+        self.alive += size
+        self.peak = max(self.peak, self.alive)
+        weakref.finalize(storage, self._forget, key, size)
+
+    def _forget(self, key: int, size: int) -> None:
+        self.known.discard(key)
+        self.alive -= size
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("layout", ["BTC", "BCT"])
+def test_no_second_tensor_of_the_size_of_the_logits_is_made(
+    dtype: torch.dtype, layout: str
+) -> None:
+    logits = torch.randn(64, 30, 1000).to(dtype).permute(["BTC".index(a) for a in layout])
+    labels = torch.randint(0, 1000, (64, 30))
+    accuracy, confidence = TemporalAccuracy(top_k=(1, 3, 5)), TemporalConfidence()
+    with _Memory(logits, labels) as memory:
+        rows = row_statistics(logits, labels, layout=layout)
+        accuracy.update(rows, None)
+        confidence.update(rows, None)
+    assert 0 < memory.peak < logits.numel() * logits.element_size()
+
+
+def test_a_mask_does_not_change_the_first_label() -> None:
+    logits = torch.randn(1, 3, 4)
+    labels, mask = torch.tensor([[2, 3, 3]]), torch.tensor([[False, True, True]])
+    result = confidence_over_time(logits, labels, mask)
+    torch.testing.assert_close(result["first_label"][1:], logits.softmax(-1)[0, 1:, 2].double())
+    assert result["first_label"][0].isnan()

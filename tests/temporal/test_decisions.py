@@ -28,6 +28,7 @@ from dynmetrics.temporal import (
     temporal_precision,
 )
 from dynmetrics.temporal.answers import answers_of
+from dynmetrics.temporal.area import area_under_curve
 from dynmetrics.temporal.calibration import calibration_bins
 from dynmetrics.temporal.class_scores import class_score_counts
 from dynmetrics.temporal.confusion import confusion_counts
@@ -396,3 +397,14 @@ def test_calibration_bins_are_closed_on_the_right() -> None:
     metric.update(logits, torch.tensor([1, 0]))
     assert metric.counts[0].tolist() == [[1, 1]]
     torch.testing.assert_close(float(metric.compute()["overall"]), 0.5 * 0.5 + 0.5 * 0.25)
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [[torch.nan, 0.0, 1.0, torch.nan], [0.2, torch.nan, torch.nan, 0.8], [0.5], [torch.nan]],
+)
+def test_area_spans_the_defined_timesteps(curve: list[float]) -> None:
+    given = torch.tensor(curve, dtype=torch.float64)
+    expected = definition.area_under_curve(curve)
+    assert_same(area_under_curve(given), expected, 1e-12)
+    assert_same(area_under_curve(torch.stack([given, given])), np.array([expected] * 2), 1e-12)
