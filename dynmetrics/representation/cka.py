@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import describe, refuse
+from dynmetrics.core.checks import describe, device_of, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.scatter import batch_scatter, fold_scatter, scatter_parts
 from dynmetrics.core.state import BY_DATA
@@ -144,6 +144,6 @@ def linear_cka(x: Tensor, y: Tensor, unbiased: bool = False) -> float:
         >>> linear_cka(torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([[1.0], [3.0], [7.0]]))
         1.0
     """
-    metric = LinearCKA(unbiased=unbiased, sync_on_compute=False).to(x.device)
+    metric = LinearCKA(unbiased=unbiased, sync_on_compute=False).to(device_of("x", x))
     metric.update(x, y)
     return float(metric.compute())

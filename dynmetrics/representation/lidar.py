@@ -180,8 +180,6 @@ class LiDAR(StreamingMetric):
             self.warn_once("strays", f"{int(self.strays)} views of a group above num_groups")
         within, means, views = self._joined()
         n, mean, between = scatter_parts(means)
-        if int(self.n_groups) == 1 and int(n) == 1:
-            raise refuse("features", "at least 2 groups", "1 group")
         freedom = views - n
         if not len(mean) or n < 2 or freedom < 1:
             return n.new_full((), torch.nan)

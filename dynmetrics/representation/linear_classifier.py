@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dynmetrics.core.moments import batch_moments, fold_moments
 from dynmetrics.representation.logistic import fit_logistic
 from dynmetrics.representation.ridge import LinearMap, standard_deviations
 from dynmetrics.representation.splits import Rows, held_out
+
+_PIECE = 1024
 
 
 @dataclass
@@ -59,16 +62,23 @@ def choose_classifier(
 def fit_classifier(features: Tensor, target: Tensor, ridge: float, iterations: int) -> Classifier:
     """Multinomial logistic regression on standardised features (N, D), N >= 1."""
     classes, places = torch.unique(target, return_inverse=True)
-    values = features.to(torch.float64)
-    centre = values.mean(0)
-    values = values - centre
-    n = values.new_tensor(float(len(values)))
-    sd = standard_deviations(n, centre, values.square().sum(0))
-    values = values / sd
+    features = features if features.dtype is torch.float64 else features.to(torch.float32)
+    n, mean, squares = _moments(features)
+    sd = standard_deviations(n, mean, squares)
+    # Any centre will do, as the intercept is free: this one is exact in the type of the features.
+    centre = mean.to(features.dtype)
+    inputs = (features - centre) / sd.to(features.dtype)
+    centre = centre.to(torch.float64)
     if len(classes) == 1:
-        weights, intercept = values.new_zeros(len(sd), 1), values.new_zeros(1)
+        weights, intercept = mean.new_zeros(len(sd), 1), mean.new_zeros(1)
     else:
-        wide = features.dtype is torch.float64
-        inputs = values if wide else values.to(torch.float32)
         weights, intercept = fit_logistic(inputs, places, len(classes), ridge, iterations)
     return Classifier(LinearMap(centre, weights / sd.unsqueeze(1), intercept), classes)
+
+
+def _moments(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Count (), mean (D,) and sums of squared deviations (D,), piece by piece in float64."""
+    moments = features.new_zeros((3, features.shape[1]), dtype=torch.float64)
+    for start in range(0, len(features), _PIECE):
+        moments = fold_moments(moments, batch_moments(features[start : start + _PIECE], 0))
+    return moments[0, 0], moments[1], moments[2]

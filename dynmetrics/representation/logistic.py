@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 _MEMORY = 10
-_TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-13}
+_TOLERANCE = {torch.float32: 3e-8, torch.float64: 1e-13}
 _HALVINGS = 30
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor]]

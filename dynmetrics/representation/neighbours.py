@@ -83,6 +83,11 @@ def _prepared(rows: Tensor, metric: str) -> Tensor:
     return rows
 
 
+def largest(similarity: Tensor, index: Tensor, k: int) -> Tensor:
+    """The k largest keys of every row of similarities and indices (Q, M), in any order."""
+    return keys_of(similarity, index).topk(min(k, similarity.shape[1]), dim=1).values
+
+
 class _PartSearch:
     """Search in one part of a bank.
 
@@ -93,10 +98,8 @@ class _PartSearch:
     def __init__(self, rows: Tensor, first: int, ids: Tensor | None, metric: str, k: int) -> None:
         self.block = min(_BLOCK, -(-len(rows) // _GROUP) * _GROUP)
         self.blocks = -(-len(rows) // self.block)
-        self.length = len(rows)
-        missing = self.blocks * self.block - len(rows)
-        self.rows = torch.nn.functional.pad(rows, (0, 0, 0, missing))
-        self.squares = self.rows.square().sum(1) if metric == "euclidean" else None
+        self.rows = rows
+        self.squares = rows.square().sum(1) if metric == "euclidean" else None
         self.first = first
         self.ids = ids
         self.k = k
@@ -115,18 +118,19 @@ class _PartSearch:
             block = self.scratch[number].view(count, groups, _GROUP)
             torch.amax(block, 2, out=self.maxima[number])
         best = self.maxima.transpose(0, 1).reshape(count, self.blocks * groups)
-        places = torch.arange(best.shape[1], device=best.device)
-        chosen = keys_of(best, places).topk(min(self.k, len(places)), dim=1).values
+        numbers = torch.arange(best.shape[1], device=best.device).expand_as(best)
+        chosen = largest(best, numbers, min(self.k, best.shape[1]))
         # Groups without any neighbour have no place of their own to decode; the first will do.
         group = decoded(chosen)[1]
         query = torch.arange(count, device=best.device).unsqueeze(1)
         lines = ((group // groups * count + query) * groups + group % groups).flatten()
-        candidates = self.scratch.view(-1, _GROUP).index_select(0, lines).view(count, -1)
+        candidates = self.scratch.view(-1, _GROUP).index_select(0, lines).view(count, -1, _GROUP)
+        absent = chosen == ABSENT
+        if bool(absent.any()):
+            candidates.masked_fill_(absent.unsqueeze(2), -torch.inf)
         offsets = torch.arange(_GROUP, device=best.device)
-        index = (group.unsqueeze(2) * _GROUP + offsets).view(count, -1) + self.first
-        keys = keys_of(candidates, index)
-        keys = keys.masked_fill((chosen == ABSENT).repeat_interleave(_GROUP, 1), ABSENT)
-        keys = keys.topk(min(self.k, keys.shape[1]), dim=1).values
+        index = (group * _GROUP + self.first).unsqueeze(2) + offsets
+        keys = largest(candidates.flatten(1), index.flatten(1), self.k)
         return torch.nn.functional.pad(keys, (0, self.k - keys.shape[1]), value=ABSENT)
 
     def _fill(self, number: int, queries: Tensor, ids: Tensor | None) -> None:
@@ -134,6 +138,10 @@ class _PartSearch:
         start = number * self.block
         rows = self.rows[start : start + self.block]
         out = self.scratch[number]
+        if len(rows) < self.block:
+            # The last block of a part is not full.
+            out[:, len(rows) :] = -torch.inf
+            out = out[:, : len(rows)]
         if self.squares is not None:
             products = queries @ rows.T
             squares = (
@@ -144,9 +152,6 @@ class _PartSearch:
             torch.mm(queries, rows.T, out=out)
         else:
             out.copy_(queries @ rows.T)
-        present = self.length - start
-        if present < self.block:
-            out[:, present:] = -torch.inf
         if ids is not None and self.ids is not None:
-            theirs = self.ids[start : start + self.block]
-            out[:, : len(theirs)].masked_fill_(ids.unsqueeze(1) == theirs, -torch.inf)
+            theirs = self.ids[start : start + len(rows)]
+            out.masked_fill_(ids.unsqueeze(1) == theirs, -torch.inf)

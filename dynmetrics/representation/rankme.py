@@ -110,8 +110,9 @@ class RankMe(StreamingMetric):
         self.state = state
         self.products = products
         self.add_counts("n")
-        self.add_max("largest")
-        self.add_max("unit")
+        if center:
+            self.add_max("largest")
+            self.add_max("unit")
         if state == "qr":
             self.add_folded("factor", (BY_DATA, BY_DATA), fold_factors)
         elif center:
@@ -138,12 +139,11 @@ class RankMe(StreamingMetric):
         else:
             wide = self.products == "float64"
             matrix = gram(features.to(torch.float64 if wide else torch.float32)).to(dtype)
-        self.accumulate(
-            n=torch.full_like(self.n, len(features)),
-            largest=features.to(self.largest.dtype).norm(dim=1).amax(),
-            unit=torch.full_like(self.unit, torch.finfo(features.dtype).eps),
-            **{name: matrix},
-        )
+        increments = {"n": torch.full_like(self.n, len(features)), name: matrix}
+        if self.center:
+            increments["largest"] = features.to(self.largest.dtype).norm(dim=1).amax()
+            increments["unit"] = torch.full_like(self.unit, torch.finfo(features.dtype).eps)
+        self.accumulate(**increments)
 
     def compute(self) -> Tensor:
         """The effective rank of all features seen."""
@@ -158,8 +158,9 @@ class RankMe(StreamingMetric):
             values = gram_spectrum(scatter_parts(matrix)[2].to(torch.float64), rank)
         else:
             values = gram_spectrum(matrix.to(torch.float64), rank)
-        largest = self.largest if self.center else torch.zeros_like(self.largest)
-        result = rank_of(values, self.n, largest, self.unit, self.eps, self.spectrum)
+        nothing = values.new_zeros(())
+        largest, unit = (self.largest, self.unit) if self.center else (nothing, nothing)
+        result = rank_of(values, self.n, largest, unit, self.eps, self.spectrum)
         return result / max(min(n - self.center, width), 1) if self.normalized else result
 
     @property

@@ -37,23 +37,37 @@ def fit_ridge(
 ) -> list[LinearMap]:
     """A map for every penalty, from the packed scatter of [features, targets].
 
-    Minimises mean squared error + ridge * |weights|^2 over standardised features. All penalties
+    Minimises mean squared error + ridge * |weights|^2 over standardised features. Several penalties
     share one eigendecomposition.
     """
     n, mean, scatter = scatter_parts(train)
     centre, goal = mean[:width], mean[width:]
     sd = standard_deviations(n, centre, scatter.diagonal()[:width])
     correlation = scatter[:width, :width] / torch.outer(sd, sd)
-    values, vectors = _eigenvectors(correlation)
-    common = vectors.T @ (scatter[:width, width:] / sd.unsqueeze(1))
-    maps = []
+    moments = scatter[:width, width:] / sd.unsqueeze(1)
+    return [
+        LinearMap(centre, weights / sd.unsqueeze(1), goal / (1 + ridge if penalize_bias else 1))
+        for ridge, weights in zip(ridges, _solutions(correlation, moments, ridges, n), strict=True)
+    ]
+
+
+def _solutions(matrix: Tensor, moments: Tensor, ridges: Sequence[float], n: Tensor) -> list[Tensor]:
+    """The weights (matrix + ridge n)^-1 moments for every penalty."""
+    if len(ridges) == 1 and ridges[0] > 0:
+        # A tenth of the time of an eigendecomposition, where there is one penalty to solve for.
+        identity = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+        factor, failed = torch.linalg.cholesky_ex(matrix + ridges[0] * n * identity)
+        if not bool(failed):
+            return [torch.cholesky_solve(moments, factor)]
+    values, vectors = _eigenvectors(matrix)
+    common = vectors.T @ moments
+    solutions = []
     for ridge in ridges:
         shrunk = values + ridge * n
         # Without a penalty, directions that the data do not have keep the weight 0.
-        inverse = torch.where(shrunk > width * 1e-15 * values[-1], 1 / shrunk, 0.0)
-        weights = (vectors @ (inverse.unsqueeze(1) * common)) / sd.unsqueeze(1)
-        maps.append(LinearMap(centre, weights, goal / (1 + ridge if penalize_bias else 1)))
-    return maps
+        usable = shrunk > len(values) * 1e-15 * values[-1]
+        solutions.append(vectors @ (torch.where(usable, 1 / shrunk, 0.0).unsqueeze(1) * common))
+    return solutions
 
 
 def _eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -45,7 +45,9 @@ class Rows:
     ids: Tensor
 
     def chosen(self, mask: Tensor) -> Rows:
-        """The rows where `mask` (N,) is True."""
+        """The rows where `mask` (N,) is True; without a copy where that is all of them."""
+        if bool(mask.all()):
+            return self
         return Rows(self.features[mask], self.target[mask], self.ids[mask])
 
 
@@ -108,7 +110,7 @@ class SplitMetric(StreamingMetric):
             assert capacity is not None
             order = lowest(self._column(split, "priority"), capacity)
             rows = Rows(rows.features[order], rows.target[order], rows.ids[order])
-        return rows if bool((rows.target >= 0).all()) else rows.chosen(rows.target >= 0)
+        return rows.chosen(rows.target >= 0)
 
     def _column(self, split: str, name: str) -> Tensor:
         state = f"{split}_{name}"
@@ -138,8 +140,12 @@ def checked_rows(
 
 
 def finite_rows(rows: Rows) -> Tensor:
-    """Whether the features of a row are all finite (N,)."""
-    return rows.features.flatten(1).isfinite().all(1)
+    """Whether the features of a row, and so their norm, are all finite (N,)."""
+    features = rows.features.flatten(1)
+    wide = features.dtype is torch.float64
+    dtype = torch.float64 if wide else torch.float32
+    norms: Tensor = torch.linalg.vector_norm(features, dim=1, dtype=dtype)
+    return norms.isfinite()
 
 
 def accuracy(hits: Tensor, target: Tensor, average: str) -> Tensor:
