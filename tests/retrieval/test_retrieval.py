@@ -13,7 +13,7 @@ import torch
 from dynmetrics.core import StreamingMetric
 from dynmetrics.retrieval import RecallAtK, TopKAccuracy, recall_at_k, topk_accuracy
 from dynmetrics.retrieval.ranks import TIES, hit_chance, standing_of_index, standing_of_positives
-from tests.contract import Batch, MetricContract
+from tests.contract import Batch, MetricContract, assert_same
 from tests.golden_cases import GOLDEN
 from tests.reference import retrieval as definition
 
@@ -341,17 +341,40 @@ def test_issue_duplicates_do_not_beat_each_other_by_rounding() -> None:
     assert float(metric.compute()["recall_1"]) == 1.0
 
 
-def test_nan_is_a_miss_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    queries = torch.randn(30, 8)
-    gallery = queries + 0.8 * torch.randn(30, 8)
-    whole = RecallAtK(k=1)
-    whole.update(queries=queries, gallery=gallery)
-    expected = float(whole.compute()["recall_1"])
-    monkeypatch.setattr("dynmetrics.retrieval.recall._BLOCK_ELEMENTS", 70)
-    assert float(whole.compute()["recall_1"]) == expected
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = torch.Generator().manual_seed(0)
+    queries = torch.randn(30, 8, generator=rng)
+    gallery = queries + 0.8 * torch.randn(30, 8, generator=rng)
+    results = []
+    for elements in (1 << 22, 70, 1):
+        monkeypatch.setattr("dynmetrics.retrieval.recall._BLOCK_ELEMENTS", elements)
+        metric = RecallAtK(k=(1, 3), direction="both")
+        metric.update(queries=queries, gallery=gallery)
+        results.append(metric.compute())
+    for result in results[1:]:
+        assert_same(result, results[0], 0)
+    assert 0 < float(results[0]["recall_1"]) < 1
+
+
+def test_nan_is_a_miss_and_stands_last() -> None:
     broken = RecallAtK(k=1)
     broken.update(queries=torch.full((3, 4), torch.nan), gallery=torch.ones(3, 4))
-    assert float(broken.compute()["recall_1"]) == 0.0
+    given = RecallAtK(k=1)
+    given.update(similarity=torch.tensor([[2.0, torch.nan, 1.0]]), target=torch.tensor([0]))
+    for metric in (broken, given):
+        result = metric.compute()
+        values = [float(result[name]) for name in ("recall_1", "median_rank", "mean_rank")]
+        assert values == [0, 4, 4]
+
+
+def test_a_target_outside_is_a_miss() -> None:
+    """Not the last candidate, though it has the highest score."""
+    scores, target = torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]), torch.tensor([3, 2])
+    assert recall_at_k(scores, 1, target) == 0.5
+    assert topk_accuracy(scores, target) == 0.5
+    per_class = TopKAccuracy(average="none")
+    per_class.update(scores, target)
+    assert_same(per_class.compute(), [np.nan, np.nan, 1.0], 0)
 
 
 def test_macro_and_labels_outside() -> None:
