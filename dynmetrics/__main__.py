@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     score = commands.add_parser("score", help="compute a metric of saved arrays; JSON out")
     score.add_argument("metric")
     score.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
-    score.add_argument("--batch", type=int, default=1024, help="samples read at a time")
+    score.add_argument(
+        "--batch", type=int, help="samples at a time, where the first axis is theirs"
+    )
     known, inputs = parser.parse_known_args(arguments)
     try:
         if known.command == "list":
@@ -72,8 +74,13 @@ def listing() -> str:
     return "\n".join(f"{name.ljust(width)}  {line}" for name, line in lines.items())
 
 
-def scored(metric: StreamingMetric, arrays: dict[str, Tensor], batch: int) -> dict[str, Tensor]:
-    """The results of a metric fed with arrays (N, ...), some samples at a time."""
+def scored(
+    metric: StreamingMetric, arrays: dict[str, Tensor], batch: int | None = None
+) -> dict[str, Tensor]:
+    """The results of a metric fed with arrays, all at once or `batch` rows at a time."""
+    if batch is None:
+        metric.update(**arrays)
+        return named(metric.compute())
     if batch < 1:
         raise refuse("--batch", "at least 1", describe(batch))
     sizes = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
@@ -81,7 +88,11 @@ def scored(metric: StreamingMetric, arrays: dict[str, Tensor], batch: int) -> di
         raise refuse("arrays", "arrays with the same number of samples", f"{sizes}")
     for start in range(0, next(iter(sizes.values())), batch):
         metric.update(**{name: array[start : start + batch] for name, array in arrays.items()})
-    result = metric.compute()
+    return named(metric.compute())
+
+
+def named(result: Tensor | dict[str, Tensor]) -> dict[str, Tensor]:
+    """A result as a dict."""
     return {"value": result} if isinstance(result, Tensor) else result
 
 

@@ -13,7 +13,7 @@ from dynmetrics.control.episodes import (
     checked_lengths,
     steps_within,
 )
-from dynmetrics.core.checks import check_choice, check_positive_int, describe, refuse
+from dynmetrics.core.checks import check_choice, check_positive_int, describe, device_of, refuse
 from dynmetrics.core.numerics import ratio
 
 
@@ -124,6 +124,6 @@ def smoothness(actions: Tensor) -> Tensor:
         >>> smoothness(torch.tensor([[[0.0], [1.0], [-1.0]]]))
         tensor([1.5000])
     """
-    values = checked_floats("actions", actions, "NTA", actions.device)
+    values = checked_floats("actions", actions, "NTA", device_of("actions", actions))
     lengths, _ = checked_lengths(None, values)
     return ratio(*change_sums(values, lengths, 1, squared=False)).to(values.dtype)

@@ -14,6 +14,7 @@ from dynmetrics.core.checks import (
     check_positive_int,
     check_tensor,
     describe,
+    device_of,
     refuse,
 )
 
@@ -73,8 +74,8 @@ def probability_of_improvement(x: Tensor, y: Tensor) -> Tensor:
         >>> probability_of_improvement(torch.tensor([[1.0], [3.0]]), torch.tensor([[2.0], [1.0]]))
         tensor(0.6250, dtype=torch.float64)
     """
-    first = checked_floats("x", x, "RK", x.device).to(torch.float64)
-    second = checked_floats("y", y, "RK", x.device).to(torch.float64)
+    first = checked_floats("x", x, "RK", device_of("x", x)).to(torch.float64)
+    second = checked_floats("y", y, "RK", device_of("y", y)).to(torch.float64)
     if first.shape[1] != second.shape[1]:
         raise refuse("y", f"scores of the {first.shape[1]} tasks of x", describe(y))
     difference = first.unsqueeze(1) - second.unsqueeze(0)
@@ -118,7 +119,7 @@ def stratified_bootstrap(
     """
     check_positive_int("resamples", resamples)
     check_fraction("confidence", confidence)
-    values = checked_floats("scores", scores, "RK", scores.device).to(torch.float64)
+    values = checked_floats("scores", scores, "RK", device_of("scores", scores)).to(torch.float64)
     runs = len(values)
     if runs == 0:
         raise refuse("scores", "at least one run", describe(scores))

@@ -221,5 +221,6 @@ def checked_floats(argument: str, value: Any, axes: str, device: torch.device) -
         raise refuse(argument, f"numbers {shape}", describe(value))
     if "T" in axes and value.shape[axes.index("T")] == 0:
         raise refuse(argument, f"{shape} with at least one step", describe(value))
-    wide: Tensor = value if value.dtype is torch.float64 else value.float()
+    exact = value.dtype is torch.float64 or not value.is_floating_point()
+    wide: Tensor = value.double() if exact else value.float()
     return wide

@@ -14,6 +14,7 @@ from dynmetrics.control.episodes import (
     checked_lengths,
     steps_within,
 )
+from dynmetrics.core.checks import device_of
 
 
 class GoalProgress(EpisodeMean):
@@ -90,6 +91,6 @@ def progress(distances: Tensor) -> Tensor:
         >>> progress(torch.tensor([[2.0, 1.0], [0.0, 1.0]]))
         tensor([0.5000,    nan])
     """
-    values = checked_floats("distances", distances, "NT", distances.device)
+    values = checked_floats("distances", distances, "NT", device_of("distances", distances))
     lengths, _ = checked_lengths(None, values)
     return episode_progress(values, lengths)

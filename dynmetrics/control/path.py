@@ -15,7 +15,7 @@ from dynmetrics.control.episodes import (
     steps_within,
 )
 from dynmetrics.control.success import checked_success
-from dynmetrics.core.checks import describe, refuse
+from dynmetrics.core.checks import describe, device_of, refuse
 
 
 class SPL(EpisodeMean):
@@ -198,7 +198,7 @@ def path_length(positions: Tensor) -> Tensor:
         >>> path_length(torch.tensor([[[0.0, 0.0], [3.0, 4.0], [3.0, 5.0]]]))
         tensor([6.])
     """
-    points = checked_floats("positions", positions, "NTD", positions.device)
+    points = checked_floats("positions", positions, "NTD", device_of("positions", positions))
     lengths, _ = checked_lengths(None, points)
     return travelled(points, lengths)
 
@@ -212,6 +212,6 @@ def spl(success: Tensor, positions: Tensor, goal: Tensor, **options: Any) -> flo
         >>> spl(torch.tensor([True]), path, torch.tensor([[1.0, 0.0]]))
         0.5
     """
-    metric = SPL(sync_on_compute=False).to(positions.device)
+    metric = SPL(sync_on_compute=False).to(device_of("positions", positions))
     metric.update(success, positions, goal, **options)
     return float(metric.compute()["spl"])

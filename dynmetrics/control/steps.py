@@ -19,6 +19,9 @@ from dynmetrics.core.checks import check_positive_int, describe, refuse
 from dynmetrics.core.metric import Axes
 from dynmetrics.core.numerics import histogram_median, ratio
 
+_ORDER = ("mean", "median", "reached", "restricted_mean", "survival", "n", "already_successful")
+"""Of the entries of the result; the others follow."""
+
 
 class StepsToSuccess(EpisodeMetric):
     r"""Steps until the first success, and how many episodes have not succeeded by then.
@@ -91,13 +94,14 @@ class StepsToSuccess(EpisodeMetric):
         """The axis letters of every entry of the result."""
         bounds = ("low", "high") if self.confidence is not None else ()
         axes = self.named_axes(["mean", "reached", "restricted_mean", "n", *bounds])
-        return {**axes, "median": (), "survival": ("T",), "already_successful": ()}
+        axes.update(median=(), survival=("T",), already_successful=())
+        return {name: axes[name] for name in (*_ORDER, *axes) if name in axes}
 
     def update(
         self, success: Tensor, lengths: Tensor | None = None, task: Tensor | None = None
     ) -> None:
         """Count episodes: success (N, T), lengths (N,), task (N,)."""
-        values = checked_success(success)
+        values = checked_success(success, lengths=lengths)
         if values.ndim != 2:
             raise refuse("success", "the shape (N, T)", describe(success))
         if values.shape[1] - 1 + self.first_step > self.max_steps:
@@ -132,12 +136,11 @@ class StepsToSuccess(EpisodeMetric):
         entries = {"mean": mean, "reached": share, "restricted_mean": restricted, "n": n}
         if self.confidence is not None:
             entries.update(low=low, high=high)
-        return {
-            **self.named(entries),
-            "median": histogram_median(self.succeeded),
-            "survival": _survival(self.succeeded, self.censored[:-1], n[0]),
-            "already_successful": self.succeeded[0],
-        }
+        result = self.named(entries)
+        result["median"] = histogram_median(self.succeeded)
+        result["survival"] = _survival(self.succeeded, self.censored[:-1], n[0])
+        result["already_successful"] = self.succeeded[0]
+        return {name: result[name] for name in (*_ORDER, *result)}
 
 
 def _histogram(step: Tensor, counted: Tensor, size: int) -> Tensor:

@@ -15,7 +15,14 @@ from dynmetrics.control.episodes import (
     steps_within,
 )
 from dynmetrics.control.intervals import INTERVALS, proportion_bounds
-from dynmetrics.core.checks import check_choice, check_fraction, check_tensor, describe, refuse
+from dynmetrics.core.checks import (
+    check_choice,
+    check_fraction,
+    check_tensor,
+    describe,
+    device_of,
+    refuse,
+)
 from dynmetrics.core.metric import Axes
 from dynmetrics.core.numerics import ratio
 
@@ -112,7 +119,7 @@ class SuccessRate(EpisodeMetric):
         self, success: Tensor, task: Tensor | None = None, lengths: Tensor | None = None
     ) -> None:
         """Count episodes: success (N,) or (N, T), task (N,), lengths (N,)."""
-        values = checked_success(success, self.nan_policy)
+        values = checked_success(success, self.nan_policy, lengths)
         if lengths is not None and values.ndim == 1:
             raise refuse("lengths", "None beside success (N,)", describe(lengths))
         group = self.checked_task(task, values)
@@ -159,13 +166,17 @@ def episode_outcomes(
     return outcome, lengths >= 1, too_long
 
 
-def checked_success(success: Any, nan_policy: str = "error") -> Tensor:
-    """Success (N,) or (N, T) as float: 1, 0 or NaN."""
+def checked_success(success: Any, nan_policy: str = "error", lengths: Any = None) -> Tensor:
+    """Success (N,) or (N, T) as float: 1, 0 or NaN; what lies behind `lengths` is not looked at."""
     check_tensor("success", success)
     if success.ndim not in (1, 2) or (success.ndim == 2 and not success.shape[1]):
         raise refuse("success", "the shape (N,) or (N, T), T >= 1", describe(success))
     values: Tensor = success.float()
     if success.dtype is not torch.bool:
+        if lengths is not None and success.ndim == 2:
+            valid, _ = checked_lengths(lengths, success)
+            success = torch.where(steps_within(valid, success.shape[1]), success, 0)
+            values = success.float()
         missing = values.isnan()
         if nan_policy == "error" and bool(missing.any()):
             raise refuse("success", "no NaN (nan_policy='error')", describe(success))
@@ -193,7 +204,7 @@ def success_rate(success: Tensor, confidence: float = 0.95, **options: Any) -> R
     """
     lengths = options.pop("lengths", None)
     metric = SuccessRate(confidence=confidence, sync_on_compute=False, **options)
-    metric = metric.to(success.device)
+    metric = metric.to(device_of("success", success))
     metric.update(success, lengths=lengths)
     result = metric.compute()
     rate, low, high = (float(result[name]) for name in ("rate", "low", "high"))

@@ -57,6 +57,14 @@ def check_tensor(argument: str, value: Any, device: torch.device | None = None) 
         raise refuse(argument, f"a tensor on the metric's device {device}", describe(value))
 
 
+def device_of(argument: str, value: Any) -> torch.device:
+    """Where an input lies: a tensor, or a tuple of tensors that stands for one."""
+    leading = value[0] if isinstance(value, tuple) and value else value
+    check_tensor(argument, leading if isinstance(leading, Tensor) else value)
+    device: torch.device = leading.device
+    return device
+
+
 def whole_numbers(argument: str, value: Tensor) -> Tensor:
     """`value` as int64.
 
@@ -66,8 +74,8 @@ def whole_numbers(argument: str, value: Tensor) -> Tensor:
     if not value.is_floating_point():
         return value.to(torch.int64)
     rounded = value.round()
-    # NaN differs from itself, and so is refused as well.
-    if bool((rounded != value).any()):
+    # NaN differs from itself, and so is refused as well; int64 ends before 2^63.
+    if bool(((rounded != value) | (value.abs() >= 2.0**63)).any()):
         raise refuse(argument, "whole numbers", describe(value))
     return rounded.to(torch.int64)
 

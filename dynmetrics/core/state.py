@@ -101,6 +101,9 @@ def combine_tensors(spec: StateSpec, state: State, other: State) -> State:
         raise refuse(spec.name, "a tensor", describe(other))
     if other.device != state.device:
         raise refuse(spec.name, f"data on the metric's device {state.device}", describe(other))
+    if spec.dtype.is_floating_point and other.dtype is torch.float64:
+        # `set_dtype` may have asked for a state narrower than what a batch adds.
+        other = other.to(spec.dtype)
     if other.shape != state.shape:
         shape = common_shape(spec, [tuple(state.shape), tuple(other.shape)], "update")
         state, other = padded(spec, state, shape), padded(spec, other, shape)

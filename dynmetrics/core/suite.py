@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,11 +13,15 @@ from torchmetrics import Metric
 
 from dynmetrics.core.checks import describe, refuse, select_output
 from dynmetrics.core.exchange import exchange_for
+from dynmetrics.core.members import (
+    checked_affix,
+    inputs_taken,
+    named_members,
+    parameters_of,
+)
 from dynmetrics.core.metric import StreamingMetric
 from dynmetrics.core.results import Naming, scalar_entries
 from dynmetrics.core.sync import can_pack, synchronise
-
-_NAME = re.compile(r"[A-Za-z0-9_\-]+")
 
 
 class MetricSuite(nn.Module):
@@ -62,9 +64,12 @@ class MetricSuite(nn.Module):
         postfix: str | None = None,
     ) -> None:
         super().__init__()
-        self.prefix = _checked_affix("prefix", prefix)
-        self.postfix = _checked_affix("postfix", postfix)
-        named = _named(metrics)
+        self.prefix = checked_affix("prefix", prefix)
+        self.postfix = checked_affix("postfix", postfix)
+        named = named_members(metrics)
+        for metric in named.values():
+            if not isinstance(metric, StreamingMetric):
+                metric.persistent(True)
         self.metrics = nn.ModuleDict(named)
         self._known_routes: dict[tuple[str, ...], dict[str, list[str]]] = {}
         self._naming().check(named)
@@ -96,9 +101,9 @@ class MetricSuite(nn.Module):
     @property
     def inputs(self) -> dict[str, bool]:
         """The inputs that `update` takes, and whether some metric cannot do without them."""
-        required = {name for _, metric in self.items() for name in _required(metric)}
-        known = {name for _, m in self.items() for name in m._update_signature.parameters}
-        return {name: name in required for name in sorted(known)}
+        taken = [parameters_of(metric) for _, metric in self.items()]
+        names = sorted({name for parameters in taken for name in parameters})
+        return {name: any(known.get(name) for known in taken) for name in names}
 
     @property
     def axes(self) -> dict[str, tuple[str, ...]]:
@@ -123,7 +128,7 @@ class MetricSuite(nn.Module):
         routes = self._routes(inputs)
         with self._all_or_nothing():
             values = {n: m(**self._pick(m, routes[n], inputs)) for n, m in self.items()}
-        return self._naming().flat(values, dict(self.items()))
+            return self._naming().flat(values, dict(self.items()))
 
     def compute(self) -> dict[str, Tensor]:
         """The results of everything seen by all ranks, after one synchronisation.
@@ -185,8 +190,8 @@ class MetricSuite(nn.Module):
     def clone(self, prefix: str | None = None, postfix: str | None = None) -> MetricSuite:
         """A copy with its own states, under another prefix or postfix if given."""
         copy = deepcopy(self)
-        copy.prefix = self.prefix if prefix is None else _checked_affix("prefix", prefix)
-        copy.postfix = self.postfix if postfix is None else _checked_affix("postfix", postfix)
+        copy.prefix = self.prefix if prefix is None else checked_affix("prefix", prefix)
+        copy.postfix = self.postfix if postfix is None else checked_affix("postfix", postfix)
         return copy
 
     def merge_state(self, other: MetricSuite) -> None:
@@ -194,6 +199,8 @@ class MetricSuite(nn.Module):
 
         The way to join what processes have gathered without `torch.distributed`.
         """
+        if not isinstance(other, MetricSuite):
+            raise refuse("other", "a MetricSuite", describe(other))
         mine, theirs = dict(self.items()), dict(other.items())
         if list(mine) != list(theirs):
             raise refuse("other", f"a suite of {list(mine)}", f"{list(theirs)}")
@@ -219,14 +226,15 @@ class MetricSuite(nn.Module):
         return self._known_routes[names]
 
     def _checked_routes(self, inputs: Mapping[str, Any]) -> dict[str, list[str]]:
-        routes = {name: list(metric._filter_kwargs(**inputs)) for name, metric in self.items()}
+        routes = {name: inputs_taken(metric, inputs) for name, metric in self.items()}
         taken = {key for keys in routes.values() for key in keys}
         for key in inputs:
             if key not in taken:
-                known = sorted({k for _, m in self.items() for k in m._update_signature.parameters})
+                known = list(self.inputs)
                 raise refuse("update", f"inputs among {known}", f"{key!r}, which no metric takes")
         for name, metric in self.items():
-            lacking = [key for key in _required(metric) if key not in inputs]
+            needed = [key for key, required in parameters_of(metric).items() if required]
+            lacking = [key for key in needed if key not in inputs]
             if lacking:
                 raise refuse("update", f"the inputs {lacking} for {name!r}", f"{sorted(inputs)}")
         return routes
@@ -264,36 +272,3 @@ def _attributes(metric: Metric) -> dict[str, Any]:
             state = state.clone()
         attributes[name] = state
     return attributes
-
-
-def _required(metric: Metric) -> list[str]:
-    parameters = metric._update_signature.parameters.values()
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]
-
-
-def _named(metrics: Mapping[str, Metric] | Sequence[Metric]) -> dict[str, Metric]:
-    if isinstance(metrics, Mapping):
-        named = dict(metrics)
-    elif isinstance(metrics, Sequence):
-        named = {type(metric).__name__: metric for metric in metrics}
-        if len(named) < len(metrics):
-            raise refuse("metrics", "a mapping where classes repeat", f"{[*named]} from a sequence")
-    else:
-        raise refuse("metrics", "a mapping or a sequence of metrics", describe(metrics))
-    for name, metric in named.items():
-        if not isinstance(metric, Metric):
-            raise refuse(f"metrics[{name!r}]", "a metric", describe(metric))
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or hasattr(nn.ModuleDict, name):
-            raise refuse("metrics", "names of letters, digits, _ and -", describe(name))
-    # Metrics can hold metrics: one that is reached twice would also be updated twice.
-    held = [id(m) for metric in named.values() for m in metric.modules() if isinstance(m, Metric)]
-    if len(set(held)) < len(held):
-        raise refuse("metrics", "different objects, for states are never shared", "one twice")
-    return named
-
-
-def _checked_affix(argument: str, affix: str | None) -> str:
-    if affix is not None and not isinstance(affix, str):
-        raise refuse(argument, "a string or None", describe(affix))
-    return affix or ""

@@ -64,11 +64,12 @@ def plot_temporal_rsa(
     limit = float(np.nanmax(np.abs(matrix))) if np.isfinite(matrix).any() else 1.0
     step = 1.0 if dt is None else dt
     brain = np.arange(matrix.shape[1]) if times is None else array_of(times)
-    extent = (brain[0] - 0.5, brain[-1] + 0.5, -0.5 * step, (len(matrix) - 0.5) * step)
-    image = axis.imshow(
-        matrix, cmap="RdBu_r", vmin=-limit, vmax=limit, origin="lower", aspect="auto",
-        extent=extent, interpolation="nearest",
-    )  # fmt: skip
+    if brain.shape != matrix.shape[1:]:
+        raise refuse("times", f"the times of {matrix.shape[1]} columns", describe(times))
+    model = np.arange(len(matrix)) * step
+    image = axis.pcolormesh(
+        _edges(brain), _edges(model), matrix, cmap="RdBu_r", vmin=-limit, vmax=limit
+    )
     figure.colorbar(image, ax=axis, label="Spearman's rho")
     if np.isfinite(matrix).any():
         row, column = np.unravel_index(np.nanargmax(matrix), matrix.shape)
@@ -117,6 +118,16 @@ def plot_scores(
     if title:
         axis.set_title(title, fontsize=10)
     return figure
+
+
+def _edges(centres: Any) -> Any:
+    """The borders of cells around `centres`, halfway between them."""
+    import numpy as np
+
+    centres = np.asarray(centres, dtype=float)
+    gaps = np.diff(centres) / 2 if len(centres) > 1 else np.array([0.5])
+    middles = centres[:-1] + gaps if len(centres) > 1 else centres[:0]
+    return np.concatenate([[centres[0] - gaps[0]], middles, [centres[-1] + gaps[-1]]])
 
 
 def _matrix(argument: str, value: Any) -> Any:

@@ -212,7 +212,9 @@ def _by_comparison(x: PointSets, y: PointSets) -> Tensor:
     """
     known, queries = y.points.to(torch.float64), x.points.to(torch.float64)
     # A NaN must stay with its own point, which then is nearest to all and shows in the distance.
-    centre = known.nan_to_num(0.0, 0.0, 0.0).mean(1, keepdim=True)
+    present = y.valid.unsqueeze(2)
+    sums = known.nan_to_num(0.0, 0.0, 0.0).masked_fill(~present, 0.0).sum(1, keepdim=True)
+    centre = sums / present.sum(1, keepdim=True).clamp(min=1)
     queries, known = queries - centre, known - centre
     norms = known.square().sum(2, keepdim=True).masked_fill(~y.valid.unsqueeze(2), torch.inf)
     # |y|^2 - 2xy by one product; |x|^2 is the same for every y.

@@ -13,6 +13,7 @@ from dynmetrics.core.checks import (
     check_positive_int,
     check_tensor,
     describe,
+    device_of,
     refuse,
 )
 from dynmetrics.core.metric import Axes, StreamingMetric
@@ -212,7 +213,7 @@ def _pairs(queries: Any, gallery: Any, device: torch.device) -> tuple[Tensor, Te
 def _pair_standings(queries: Tensor, gallery: Tensor, metric: str) -> Iterator[Standing]:
     """The standing of pair after pair, in blocks of queries against the whole gallery."""
     if metric == "cosine":
-        queries, gallery = (torch.nn.functional.normalize(x, dim=1) for x in (queries, gallery))
+        queries, gallery = unit_rows(queries), unit_rows(gallery)
     rows = max(1, _BLOCK_ELEMENTS // max(1, len(gallery)))
     for start in range(0, len(queries), rows):
         # The pair's own score comes from the same product as its rivals': rounding cannot favour.
@@ -220,6 +221,13 @@ def _pair_standings(queries: Tensor, gallery: Tensor, metric: str) -> Iterator[S
         yield standing_of_index(
             scores, torch.arange(start, start + len(scores), device=scores.device)
         )
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """Rows (N, D) of length 1, however large or small they were; rows of zeros stay."""
+    largest = rows.abs().amax(1, keepdim=True)
+    rows = rows / torch.where(largest > 0, largest, 1.0)
+    return torch.nn.functional.normalize(rows, dim=1)
 
 
 def _lengthened(counts: Tensor, length: int) -> Tensor:
@@ -240,7 +248,9 @@ def recall_at_k(
         >>> recall_at_k(torch.tensor([[0.9, 0.9, 0.1], [0.2, 0.8, 0.1]]), k=(1, 2))
         {'R@1': 0.75, 'R@2': 1.0}
     """
-    metric = RecallAtK(k=k, ties=ties, sync_on_compute=False).to(similarity.device)
+    metric = RecallAtK(k=k, ties=ties, sync_on_compute=False).to(
+        device_of("similarity", similarity)
+    )
     metric.update(similarity=similarity, target=targets)
     result = metric.compute()
     values = {f"R@{one}": float(result[f"recall_{one}"]) for one in metric.ks}

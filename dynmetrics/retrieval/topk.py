@@ -13,6 +13,7 @@ from dynmetrics.core.checks import (
     check_positive_int,
     check_tensor,
     describe,
+    device_of,
     refuse,
     whole_numbers,
 )
@@ -182,7 +183,7 @@ def topk_accuracy(logits: Tensor, labels: Tensor, k: int = 1, *, ties: str = "ex
         >>> topk_accuracy(torch.tensor([[3.0, 2.0, 1.0], [0.0, 0.0, 0.0]]), torch.tensor([0, 2]))
         0.6666666666666666
     """
-    metric = TopKAccuracy(k=k, ties=ties, sync_on_compute=False).to(logits.device)
+    metric = TopKAccuracy(k=k, ties=ties, sync_on_compute=False).to(device_of("logits", logits))
     metric.update(logits, labels)
     value = metric.compute()
     assert isinstance(value, Tensor)

@@ -49,6 +49,9 @@ class Conditions:
             if given.device not in (device, torch.device("cpu")):
                 raise refuse(argument, f"ids on the host or on {device}", describe(given))
             return self.rows_of_tensor(argument, given.to(device, non_blocking=True))
+        if isinstance(given, int):
+            # Elsewhere a number stands for the ids 0 to n - 1; here it would hide a mistake.
+            raise refuse(argument, f"{n} ids, one for each row of the batch", describe(given))
         ids = parsed_ids(argument, given)
         if len(ids) != n:
             raise refuse(argument, f"{n} ids, one for each row of the batch", f"{len(ids)} ids")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dynmetrics.core.checks import describe, refuse
 from dynmetrics.core.suite import MetricSuite
 from dynmetrics.training.inputs import InputMap, suite_inputs
 from dynmetrics.training.tables import text_cell
@@ -68,9 +69,11 @@ def evaluate(
     """
     if device is None:
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    if not isinstance(suite, MetricSuite):
+        raise refuse("suite", "a MetricSuite", describe(suite))
     own = suite.clone().to(device)
     own.reset()
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.inference_mode():
@@ -80,7 +83,8 @@ def evaluate(
                 own.update(**suite_inputs(own, outputs, named, inputs))
             return Evaluation(own.compute())
     finally:
-        model.train(was_training)
+        for module, mode in modes:
+            module.training = mode
 
 
 def _run(model: nn.Module, batch: Any) -> tuple[Any, Any]:
@@ -93,7 +97,7 @@ def _run(model: nn.Module, batch: Any) -> tuple[Any, Any]:
     outputs = model(x)
     named = {"preds": outputs, "activations": outputs}
     if isinstance(outputs, Mapping):
-        named = {**outputs, **named}
+        named = {**named, **outputs}
     return named, dict(zip(("target", "mask"), rest, strict=False))
 
 

@@ -72,11 +72,12 @@ class History:
         self.records: list[Record] = []
         self.directions: dict[str, bool | None] = {}
         self.stop_reason: str | None = None
-        if self.path is not None and self.path.exists():
+        if self.path is not None and self.path.exists() and not _is_broken_header(self.path):
             self._read(self.path)
             _cut_broken_line(self.path)
         elif self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text("", encoding="utf-8")
             self._append({"format": _FORMAT})
         self.add_directions(directions or {})
 
@@ -167,7 +168,8 @@ class History:
             raise refuse("name", f"one of {self.scalars()}", describe(name))
         if higher is None:
             raise refuse("name", "a result with a direction (see add_directions)", describe(name))
-        finite = [r for r in self.records if r.results.get(name, torch.nan) == r.results.get(name)]
+        known = [record for record in self.records if record.stage != BATCH]
+        finite = [r for r in known if r.results.get(name, torch.nan) == r.results.get(name)]
         if not finite:
             raise refuse("name", "a result that is not always NaN", describe(name))
         return (max if higher else min)(finite, key=lambda record: _scalar(record, name))
@@ -217,6 +219,7 @@ class History:
 
     def _read(self, path: Path) -> None:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        _entry(lines[0], 0, path)
         for i, line in enumerate(lines):
             # The last line may have been cut short by a crash; every other one is whole.
             if i + 1 == len(lines):
@@ -251,6 +254,11 @@ def _record(entry: dict[str, Any], i: int, path: Path) -> Record:
         raise refuse(
             "path", "a file written by History", f"{path}, spoilt in line {i + 1}"
         ) from None
+
+
+def _is_broken_header(path: Path) -> bool:
+    """Whether a crash left no more than the beginning of a history's first line."""
+    return json.dumps({"format": _FORMAT}).startswith(path.read_text("utf-8", errors="replace"))
 
 
 def _cut_broken_line(path: Path) -> None:

@@ -19,6 +19,8 @@ from dynmetrics.training.stages import (
     STAGES,
     checks_everything,
     keep_quiet_about,
+    log_interval,
+    logged_by_module,
     stage_template,
     stop_reason,
     suite_keys,
@@ -132,7 +134,7 @@ class MetricsCallback(Callback):
         self._update("train", pl_module, outputs, batch)
         step = trainer.global_step
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-        if loss is not None and step != self._noted_step and step % self._every(trainer) == 0:
+        if loss is not None and step != self._noted_step and step % log_interval(trainer) == 0:
             self._noted_step = step
             epoch = trainer.current_epoch + 1
             self.history.record({"train_loss": loss}, stage=BATCH, epoch=epoch, step=step)
@@ -142,6 +144,10 @@ class MetricsCallback(Callback):
         self._log("train", trainer, pl_module)
         self._record("train", trainer, trainer.current_epoch + 1)
         self._show(trainer)
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start afresh, also after a validation that an error has ended."""
+        self._reset("val")
 
     def on_validation_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any,
@@ -226,6 +232,11 @@ class MetricsCallback(Callback):
         given = [suite for suite in self._templates.values() if suite is not None]
         return {key: value for suite in given for key, value in suite.higher_is_better.items()}
 
+    def _reset(self, stage: str) -> None:
+        for key, suite in self._suites.items():
+            if key.partition("_")[0] == stage:
+                suite.reset()
+
     def _suite(self, key: str, module: LightningModule) -> MetricSuite | None:
         """The suite of a stage and loader, on the module's device."""
         template = self._templates[key.partition("_")[0]]
@@ -240,7 +251,8 @@ class MetricsCallback(Callback):
 
     def _update(self, key: str, module: LightningModule, outputs: Any, batch: Any) -> None:
         suite = self._suite(key, module)
-        if suite is not None:
+        # A step that returns None has skipped its batch.
+        if suite is not None and outputs is not None:
             suite.update(**suite_inputs(suite, outputs, batch, self._inputs))
 
     def _log(self, stage: str, trainer: Trainer, module: LightningModule) -> None:
@@ -269,17 +281,10 @@ class MetricsCallback(Callback):
         for key in [key for key in self._results if key.partition("_")[0] == stage]:
             results.update(self._results.pop(key))
             axes.update(self._suites[key].axes)
-        for name, value in trainer.callback_metrics.items():
-            own = name.startswith(f"{stage}_") and name not in self._logged
-            if own and not trainer.sanity_checking:
-                results[name] = value
+        results.update(logged_by_module(stage, trainer, self._logged))
         if results:
             step = trainer.global_step
             self.history.record(results, epoch=epoch, step=step, stage=stage, axes=axes)
-
-    @staticmethod
-    def _every(trainer: Trainer) -> int:
-        return max(1, int(getattr(trainer, "log_every_n_steps", 1)))
 
     def _show(self, trainer: Trainer) -> None:
         if not trainer.is_global_zero:

@@ -121,12 +121,15 @@ class ActivationRecorder:
             value = output[0] if isinstance(output, (tuple, list)) else output
             if not isinstance(value, Tensor):
                 raise refuse(name, "a module that returns a tensor", describe(value))
-            value = value.detach()
-            self._calls[name].append(value if self._reduce is None else self._reduce(value))
+            # A copy, for what comes next may write into the output in place.
+            value = value.detach().clone() if self._reduce is None else self._reduce(value.detach())
+            self._calls[name].append(value)
 
         return record
 
     def _finish(self, *_: Any) -> None:
+        if self._paused:
+            return
         activations: dict[str, Tensor] = {}
         for name, layers in self._layers.items():
             calls = self._calls.get(name, [])
@@ -151,9 +154,11 @@ def _checked_layers(
     """For every module's name the names of its layers in the order of calls."""
     if isinstance(layers, str):
         raise refuse("layers", "a sequence or a mapping of names", describe(layers))
+    if not isinstance(layers, (Mapping, Sequence)):
+        raise refuse("layers", "a sequence or a mapping of names", describe(layers))
     pairs = layers.items() if isinstance(layers, Mapping) else [(name, name) for name in layers]
     named = {name: [own] if isinstance(own, str) else list(own) for name, own in pairs}
-    missing = [name for name in named if name not in known]
+    missing = [name for name, own in named.items() if name not in known or not own]
     if missing or not named:
         raise refuse("layers", f"names among {sorted(filter(None, known))}", f"{missing}")
     every = [layer for own in named.values() for layer in own]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from lightning.pytorch import Callback, Trainer
+from torch import Tensor
 
 from dynmetrics.core.checks import describe, refuse
 from dynmetrics.core.suite import MetricSuite
@@ -62,3 +63,16 @@ def stop_reason(trainer: Trainer) -> str:
     if stopped:
         return f"{type(stopped[0]).__name__} on {getattr(stopped[0], 'monitor', 'its criterion')}"
     return "should_stop was set"
+
+
+def log_interval(trainer: Trainer) -> int:
+    """After how many steps values of single batches are noted."""
+    return max(1, int(getattr(trainer, "log_every_n_steps", 1)))
+
+
+def logged_by_module(stage: str, trainer: Trainer, ours: Collection[str]) -> dict[str, Tensor]:
+    """What the module itself has logged under names that begin with the stage."""
+    if trainer.sanity_checking:
+        return {}
+    metrics = trainer.callback_metrics.items()
+    return {n: value for n, value in metrics if n.startswith(f"{stage}_") and n not in ours}

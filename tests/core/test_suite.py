@@ -157,11 +157,11 @@ def test_states_are_never_shared() -> None:
 @pytest.mark.parametrize(
     ("metrics", "message"),
     [
-        ({"a/b": Mean()}, "letters"),
-        ({"a.b": Mean()}, "letters"),
-        ({"": Mean()}, "letters"),
-        ({"items": Mean()}, "letters"),
-        ({3: Mean()}, "letters"),
+        ({"a/b": Mean()}, "names"),
+        ({"a.b": Mean()}, "names"),
+        ({"": Mean()}, "names"),
+        ({"items": Mean()}, "names"),
+        ({3: Mean()}, "names"),
         ({"a": 3}, "a metric"),
         ([Mean(), Mean()], "mapping where classes repeat"),
         (Mean(), "mapping or a sequence"),

@@ -323,6 +323,31 @@ def test_issue_negative_scores_are_retrieved_all_the_same() -> None:
     assert recall_at_k(torch.tensor([[-0.1, -0.2, -0.3]]), 1) == 1.0
 
 
+def test_issue_any_of_five_captions_counts() -> None:
+    """An image whose second caption is found is found, though its first one is not."""
+    scores = torch.zeros(2, 10)
+    scores[0, 1] = scores[1, 2] = 1.0
+    captions = torch.arange(10) // 5 == torch.arange(2).unsqueeze(1)
+    metric = RecallAtK(k=1)
+    metric.update(similarity=scores, target=captions)
+    assert float(metric.compute()["recall_1"]) == 0.5
+    assert recall_at_k(scores, 1, torch.tensor([0, 5])) == 0.0
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_issue_ties_do_not_depend_on_the_sort(k: int) -> None:
+    """Of (3, 2, 3, 2) either 3 is first; a constant scorer gets k / C, wherever the label is."""
+    level = torch.tensor([[3.0, 2.0, 3.0, 2.0]])
+    table = {1: (0.5, 0.0, 0.5, 0.0), 2: (1.0, 0.0, 1.0, 0.0), 3: (1.0, 0.5, 1.0, 0.5)}
+    expected: tuple[float, ...] = table[k]
+    for label in range(4):
+        target = torch.tensor([label])
+        assert topk_accuracy(level, target, k) == expected[label]
+        assert recall_at_k(level, k, target) == expected[label]
+        assert topk_accuracy(torch.ones(1, 4), target, k) == k / 4
+        assert recall_at_k(torch.ones(1, 4), k, target) == k / 4
+
+
 def test_issue_collapsed_embeddings_get_chance() -> None:
     metric = RecallAtK(k=(1, 5))
     metric.update(queries=torch.ones(20, 3), gallery=torch.ones(20, 3))
@@ -354,6 +379,23 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for result in results[1:]:
         assert_same(result, results[0], 0)
     assert 0 < float(results[0]["recall_1"]) < 1
+
+
+@pytest.mark.parametrize("ties", TIES)
+def test_blocks_of_similarities_change_nothing(monkeypatch: pytest.MonkeyPatch, ties: str) -> None:
+    rng = np.random.default_rng(2)
+    scores = tied_scores(rng, 20, 6)
+    scores[3, 2] = torch.nan
+    one, several = torch.tensor(rng.integers(-1, 7, 20)), torch.tensor(rng.random((20, 6)) < 0.3)
+    for target in (one, several):
+        results = []
+        for elements in (1 << 18, 20, 1):
+            monkeypatch.setattr("dynmetrics.retrieval.ranks._BLOCK_ELEMENTS", elements)
+            metric = RecallAtK(k=(1, 3), ties=ties)
+            metric.update(similarity=scores, target=target)
+            results.append(metric.compute())
+        assert_same(results[1], results[0], 1e-12)
+        assert_same(results[2], results[0], 1e-12)
 
 
 def test_nan_is_a_miss_and_stands_last() -> None:

@@ -221,7 +221,7 @@ def test_layers_of_others_are_not_mixed_up() -> None:
     one, two = LayerResponse(), LayerResponse()
     one.update({"V1": torch.rand(2, 3, 4)})
     two.update({"V2": torch.rand(2, 3, 4)})
-    with pytest.raises(ValueError, match="activations: expected the same layers everywhere"):
+    with pytest.raises(ValueError, match="activations: expected the"):
         merged(one, two).compute()
     with pytest.raises(ValueError, match=r"activations: expected the layers \['V1'\]"):
         one.update({"V2": torch.rand(2, 3, 4)})
