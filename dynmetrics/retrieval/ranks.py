@@ -6,12 +6,16 @@ right one, how many score the same, and how many right ones share its score.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 TIES = ("expected", "optimistic", "pessimistic", "lowest_index")
+
+_BLOCK_ELEMENTS = 1 << 18
+"""Scores looked at together, so that what is compared stays in the cache."""
 
 
 class Standing(NamedTuple):
@@ -36,6 +40,10 @@ def standing_of_index(scores: Tensor, target: Tensor) -> Standing:
 
     An index of C or more is valid and never right.
     """
+    return _block_by_block(_standing_of_index, scores, target)
+
+
+def _standing_of_index(scores: Tensor, target: Tensor) -> Standing:
     candidates = scores.shape[-1]
     index = target.clamp(0, candidates - 1).unsqueeze(-1)
     own = scores.gather(-1, index)
@@ -47,15 +55,19 @@ def standing_of_index(scores: Tensor, target: Tensor) -> Standing:
         before=_count(equal & (positions < index)),
         shared=torch.ones_like(own[..., 0], dtype=torch.float64),
         valid=target >= 0,
-        missed=scores.isnan().any(-1) | (target >= candidates),
+        missed=_has_nan(scores) | (target >= candidates),
     )
 
 
 def standing_of_positives(scores: Tensor, positives: Tensor) -> Standing:
     """From scores (Q, C) and a boolean (Q, C) of all right candidates."""
+    return _block_by_block(_standing_of_positives, scores, positives)
+
+
+def _standing_of_positives(scores: Tensor, positives: Tensor) -> Standing:
     own = scores.masked_fill(~positives, -torch.inf).amax(-1, keepdim=True)
-    level = (scores == own) & ~positives
-    shared = (scores == own) & positives
+    equal = scores == own
+    level, shared = equal & ~positives, equal & positives
     positions = torch.arange(scores.shape[-1], device=scores.device)
     first = torch.where(shared, positions, scores.shape[-1]).amin(-1, keepdim=True)
     return Standing(
@@ -64,12 +76,30 @@ def standing_of_positives(scores: Tensor, positives: Tensor) -> Standing:
         before=_count(level & (positions < first)),
         shared=_count(shared).clamp(min=1),
         valid=positives.any(-1),
-        missed=scores.isnan().any(-1),
+        missed=_has_nan(scores),
     )
 
 
+def _block_by_block(
+    standing: Callable[[Tensor, Tensor], Standing], scores: Tensor, right: Tensor
+) -> Standing:
+    """`standing` of blocks of rows, joined; at once where there is no such cache."""
+    if scores.device.type != "cpu":
+        return standing(scores, right)
+    rows = max(1, _BLOCK_ELEMENTS // max(1, scores.shape[-1]))
+    pairs = zip(torch.split(scores, rows), torch.split(right, rows), strict=True)
+    blocks = [standing(*pair) for pair in pairs]
+    return blocks[0] if len(blocks) == 1 else Standing(*map(torch.cat, zip(*blocks, strict=True)))
+
+
+def _has_nan(scores: Tensor) -> Tensor:
+    # NaN is the largest of all; this takes one pass and no mask.
+    return scores.amax(-1).isnan()
+
+
 def _count(condition: Tensor) -> Tensor:
-    return condition.sum(-1, dtype=torch.float64)
+    # Sums of 32 bits are twice as fast as those of 64, and no row is that long.
+    return condition.sum(-1, dtype=torch.int32).to(torch.float64)
 
 
 def hit_chance(standing: Standing, k: int, ties: str) -> Tensor:
