@@ -32,6 +32,20 @@ class Exchange:
         dist.all_gather(parts, tensor, group=self.group)
         return parts
 
+    def gather_rows(self, rows: Tensor) -> list[Tensor]:
+        """The tensors of all ranks, in rank order, where they may differ in length."""
+        sizes = self.gather(torch.tensor([len(rows)], device=rows.device))
+        lengths = [int(size) for size in sizes]
+        padded = rows.new_zeros((max(lengths), *rows.shape[1:]))
+        padded[: len(rows)] = rows
+        parts = self.gather(padded)
+        return [part[:length] for part, length in zip(parts, lengths, strict=True)]
+
+    @property
+    def rank(self) -> int:
+        """The place of this process in the group."""
+        return int(dist.get_rank(self.group))
+
     def reduce(self, tensor: Tensor, operation: Operation) -> Tensor:
         """The elementwise sum, maximum or minimum over all ranks."""
         result = tensor.clone()
@@ -63,6 +77,43 @@ class GatherFunctionExchange(Exchange):
         if operation == "sum":
             return parts.sum(0)
         return parts.amax(0) if operation == "max" else parts.amin(0)
+
+
+class NoExchange(Exchange):
+    """A group of one process."""
+
+    rank = 0
+
+    def device(self, local: torch.device) -> torch.device:
+        """Where the tensor is."""
+        return local
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """The tensor alone."""
+        return [tensor]
+
+    def reduce(self, tensor: Tensor, operation: Operation) -> Tensor:
+        """The tensor itself."""
+        return tensor
+
+
+class HomeExchange(Exchange):
+    """Another exchange for tensors that lie on `home`, and come back to it."""
+
+    def __init__(self, other: Exchange, home: torch.device) -> None:
+        super().__init__(other.group)
+        self.other = other
+        self.home = home
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all ranks, at home."""
+        away = tensor.to(self.other.device(self.home))
+        return [part.to(self.home) for part in self.other.gather(away.contiguous())]
+
+    def reduce(self, tensor: Tensor, operation: Operation) -> Tensor:
+        """The elementwise sum, maximum or minimum, at home."""
+        away = tensor.to(self.other.device(self.home))
+        return self.other.reduce(away, operation).to(self.home)
 
 
 def exchange_for(gather_function: Callable[..., Any] | None, group: Any | None) -> Exchange:

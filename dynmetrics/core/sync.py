@@ -7,7 +7,10 @@ a manifest and one on each kind of reduction that occurs:
    those of all, so ranks that disagree raise the same error instead of waiting for each other.
 2. *Payload*: sums are padded to the common shape, packed in one float64 buffer and all-reduced;
    counts travel as two halves of 32 bits and stay exact up to 2^63. Maxima and minima are packed
-   likewise. Rows and folded states are gathered, any number of them from any rank.
+   likewise. Rows and folded states are gathered, any number of them from any rank. Where there are
+   too many rows to gather, a metric lets them stay on their ranks (`rows_that_stay`, a method from
+   the number of rows of each state on each rank to the names of those that stay), and `compute`
+   finds in `_shares` what it needs to work with the other ranks.
 
 Nothing local is touched before everything has arrived.
 """
@@ -15,6 +18,7 @@ Nothing local is touched before everything has arrived.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,6 +46,14 @@ _FOREIGN_REDUCTIONS: dict[Any, str] = {
 }
 
 
+@dataclass(frozen=True)
+class Shares:
+    """The states of a synchronised metric of which every rank still has its own share alone."""
+
+    exchange: Exchange
+    names: frozenset[str]
+
+
 def can_pack(metric: Metric) -> bool:
     """Whether all states of a metric of torchmetrics are sums, means, maxima, minima or rows.
 
@@ -67,9 +79,27 @@ def synchronise(metrics: Mapping[str, Metric], exchange: Exchange) -> list[int]:
         problem = f"{type(error).__name__}: {error}"
     updates = exchange_manifests(metrics, entries, problem, exchange, device)
     reduce_tensors(entries, exchange, device)
-    gather_tensors(entries, exchange, device)
+    staying = {name: _staying_rows(metric, entries) for name, metric in metrics.items()}
+    at_home = set().union(*staying.values())
+    moving = [entry for entry in entries if entry.label not in at_home]
+    gather_tensors(moving, exchange, device)
     _install(metrics, entries, updates)
+    for name, metric in metrics.items():
+        if staying[name]:
+            # What `unsync` puts back is the local state, where every row is on its own rank.
+            metric.__dict__["_cache"]["_shares"] = None
+            metric.__dict__["_shares"] = Shares(exchange, frozenset(staying[name].values()))
     return updates
+
+
+def _staying_rows(metric: Metric, entries: list[Entry]) -> dict[str, str]:
+    """The rows of `metric` that stay on their ranks, by their labels: see `rows_that_stay`."""
+    choose = getattr(metric, "rows_that_stay", None)
+    if choose is None:
+        return {}
+    rows = [e for e in entries if e.metric is metric and e.spec.reduction == "rows"]
+    chosen = choose({e.spec.name: [shape[0] for shape in e.shapes] for e in rows})
+    return {e.label: e.spec.name for e in rows if e.spec.name in chosen}
 
 
 def _entries(name: str, metric: Metric) -> list[Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +16,11 @@ from dynmetrics.core.checks import (
     refuse,
     whole_numbers,
 )
+from dynmetrics.core.exchange import Exchange, HomeExchange, NoExchange
 from dynmetrics.core.metric import Axes
+from dynmetrics.core.sync import Shares
 from dynmetrics.representation.features import check_flag, check_number
-from dynmetrics.representation.neighbours import METRICS, decoded, nearest
+from dynmetrics.representation.neighbours import METRICS, around, joined, nearest
 from dynmetrics.representation.splits import (
     AVERAGES,
     Probe,
@@ -30,6 +33,8 @@ from dynmetrics.representation.splits import (
     storage_of,
 )
 from dynmetrics.representation.votes import WEIGHTS, Verdict, neighbour_weights, vote
+
+_NOWHERE = torch.iinfo(torch.int64).max
 
 
 class KNNAccuracy(SplitMetric):
@@ -57,6 +62,9 @@ class KNNAccuracy(SplitMetric):
         top_k: also report how often the right class is among so many.
         storage: the type in which rows are kept: "float32", "float16" or "float64".
         seed: of the reservoir.
+        gather_limit: up to so many rows of both splits are gathered on every rank. Of more, the
+            smaller split travels, and every rank searches its share of the other; also the states
+            inside `synchronised()` and `sync()` are that share then. A reservoir is gathered.
         kwargs: `network_output`, and the options of `torchmetrics.Metric`.
 
     `update` takes `features` (N, D), `target` (N,), `split`, "train" or "test", in any order, and,
@@ -89,6 +97,8 @@ class KNNAccuracy(SplitMetric):
     """
 
     higher_is_better = True
+    test_target: list[Tensor]
+    _shares: Shares | None = None
 
     def __init__(
         self,
@@ -106,9 +116,11 @@ class KNNAccuracy(SplitMetric):
         top_k: int | None = None,
         storage: str = "float32",
         seed: int = 0,
+        gather_limit: int = 1 << 16,
         **kwargs: Any,
     ) -> None:
         check_positive_int("k", k)
+        check_positive_int("gather_limit", gather_limit)
         check_number("temperature", temperature, 0, excluded=True)
         check_flag("center", center)
         check_choice("metric", metric, METRICS)
@@ -133,6 +145,7 @@ class KNNAccuracy(SplitMetric):
         self.leave_one_out = leave_one_out
         self.average = average
         self.top_k = top_k
+        self.gather_limit = gather_limit
         self.add_split("train", storage, capacity=capacity, overflow=overflow, seed=seed)
         self.add_split("test", storage)
 
@@ -155,62 +168,78 @@ class KNNAccuracy(SplitMetric):
             sample_id = whole_numbers("sample_id", sample_id)
         self.keep(split, features, target, sample_id if self.leave_one_out else None)
 
+    def rows_that_stay(self, sizes: Mapping[str, Sequence[int]]) -> list[str]:
+        """The larger split, if both together are too many to gather: the smaller one travels."""
+        train, test = sum(sizes["train_target"]), sum(sizes["test_target"])
+        if train + test <= self.gather_limit or not test or "train_priority" in sizes:
+            return []
+        side = "train" if train >= test else "test"
+        return [name for name in sizes if name.startswith(side)]
+
     def compute(self) -> dict[str, Tensor]:
         """The accuracy over the test split."""
         bank, test = self._splits()
-        ranks = self._verdict(bank, test).rank
+        verdict = self._verdict(bank, test)
+        ranks = torch.cat(self._of("test").gather_rows(verdict.rank))
+        target = torch.cat(self._of("test").gather_rows(test.target))
+        n_train = self._of("train").reduce(self.seen.new_tensor(len(bank.target)), "sum")
         scores = {"score": 1, **({f"top{self.top_k}": self.top_k} if self.top_k else {})}
         values = {
-            name: accuracy(ranks < places, test.target, self.average)
-            for name, places in scores.items()
+            name: accuracy(ranks < places, target, self.average) for name, places in scores.items()
         }
-        if not len(bank.target) or not len(test.target):
+        if not int(n_train) or not len(target):
             values = {name: torch.full_like(value, torch.nan) for name, value in values.items()}
-        n_train = self.seen.new_tensor(len(bank.target))
-        n_test = self.seen.new_tensor(len(test.target))
-        return {"score": values.pop("score"), "n_train": n_train, "n_test": n_test, **values}
+        counts = {"n_train": n_train, "n_test": self.seen.new_tensor(len(target))}
+        return {"score": values.pop("score"), **counts, **values}
+
+    def _of(self, split: str) -> Exchange:
+        """How to reach the rows of a split: those of all ranks are here, unless they stayed."""
+        shares = self._shares
+        if shares is None or f"{split}_target" not in shares.names:
+            return NoExchange()
+        return HomeExchange(shares.exchange, self.device)
 
     def _splits(self) -> tuple[Rows, Rows]:
         """The bank, without rows that are not finite, and the test rows."""
         bank, test = self.kept("train"), self.kept("test")
-        if self.leave_one_out and not len(test.target):
+        if self.leave_one_out and self._shares is None and not self.test_target:
             test = bank
         return bank.chosen(finite_rows(bank)), test
 
     def _verdict(self, bank: Rows, test: Rows) -> Verdict:
         """What the bank says of the test rows."""
-        if not len(bank.target) or not len(test.target):
-            nothing = torch.zeros_like(test.target)
-            return Verdict(nothing, nothing)
+        ranks = self._of("train")
+        sizes = torch.stack(ranks.gather(self.seen.new_tensor(len(bank.target))))
+        total, width = int(sizes.sum()), len(self.seen)
+        if not total:
+            return Verdict(torch.zeros_like(test.target), torch.zeros_like(test.target))
         finite = finite_rows(test)
-        queries = torch.where(finite.unsqueeze(1), test.features, 0)
-        centre = bank.features.to(torch.float64).mean(0) if self._is_centred else None
+        rows = bank.features.reshape(-1, width)
+        queries = torch.where(finite.unsqueeze(1), test.features, 0).reshape(-1, width)
+        centre = None
+        if self._is_centred:
+            centre = ranks.reduce(rows.sum(0, dtype=torch.float64), "sum") / total
         keys = nearest(
-            _around(bank.features, centre),
-            _around(queries, centre),
-            min(self.k, len(bank.target)),
+            around(rows, centre),
+            around(queries, centre),
+            min(self.k, total),
             self.metric,
+            first=int(sizes[: ranks.rank].sum()),
             bank_ids=bank.ids if self.leave_one_out else None,
             query_ids=test.ids if self.leave_one_out else None,
         )
-        classes = max(int(bank.target.max()) + 1, self.num_classes or 0)
+        keys, labels = joined(keys, bank.target, int(sizes[: ranks.rank].sum()), ranks)
+        classes = max(int(labels.max()) + 1 if labels.numel() else 1, self.num_classes or 0)
         weights = neighbour_weights(keys, self.metric, self.weights, self.temperature)
-        verdict = vote(weights, bank.target[decoded(keys)[1]], test.target, classes)
+        verdict = vote(weights, labels, test.target, classes)
         # No vote at all is no prediction.
         heard = finite & (weights.sum(1) > 0)
-        return Verdict(verdict.predictions, torch.where(heard, verdict.rank, classes))
+        return Verdict(verdict.predictions, torch.where(heard, verdict.rank, _NOWHERE))
 
     @property
     def _is_centred(self) -> bool:
         """Distances do not depend on the origin, but their digits do."""
         return self.center or self.metric == "euclidean"
-
-
-def _around(rows: Tensor, centre: Tensor | None) -> Tensor:
-    if centre is None:
-        return rows
-    dtype = torch.float64 if rows.dtype is torch.float64 else torch.float32
-    return (rows.to(torch.float64) - centre).to(dtype)
 
 
 def knn_accuracy(

@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dynmetrics.core.exchange import Exchange
+
 METRICS = ("cosine", "euclidean", "dot")
 ABSENT = torch.iinfo(torch.int64).min
 """The key of no neighbour at all."""
@@ -52,6 +54,23 @@ def nearest(
 def merged(one: Tensor, other: Tensor) -> Tensor:
     """The nearest of both sets of keys (Q, k), as many as `one` has."""
     return torch.cat([one, other], 1).topk(one.shape[1], dim=1).values
+
+
+def joined(keys: Tensor, labels: Tensor, first: int, ranks: Exchange) -> tuple[Tensor, Tensor]:
+    """The nearest rows of all ranks together and their labels (Q, k), from those of this rank."""
+    places = (decoded(keys)[1] - first).clamp(min=0)
+    own = torch.where(keys == ABSENT, 0, labels[places] if len(labels) else 0)
+    all_keys, all_labels = torch.cat(ranks.gather(keys), 1), torch.cat(ranks.gather(own), 1)
+    nearest_keys, order = all_keys.topk(keys.shape[1], dim=1)
+    return nearest_keys, all_labels.gather(1, order)
+
+
+def around(rows: Tensor, centre: Tensor | None) -> Tensor:
+    """The rows as deviations from `centre`, if there is one."""
+    if centre is None:
+        return rows
+    dtype = torch.float64 if rows.dtype is torch.float64 else torch.float32
+    return (rows.to(torch.float64) - centre).to(dtype)
 
 
 def keys_of(similarity: Tensor, index: Tensor) -> Tensor:
