@@ -50,12 +50,11 @@ class LiDAR(StreamingMetric):
     `num_groups`, of which `compute` warns.
 
     Returns:
-        A tensor (). NaN without data, and where all groups that came apart have one view. 1 where
-        all groups have the same mean.
+        A tensor (). NaN without data, for a single group, and where all groups that came apart have
+        one view. 1 where all groups have the same mean.
 
     Raises:
-        ValueError: for options or shapes that do not fit, and by `compute` for a single whole
-            group.
+        ValueError: for options or shapes that do not fit, such as whole groups of one view.
 
     References:
         Thilak et al., "LiDAR", ICLR 2024. Equal to torch_world `lidar` and to the generalised

@@ -64,8 +64,8 @@ class RankMe(StreamingMetric):
 
     References:
         Garrido et al., "RankMe", ICML 2023. Equal to the singular value decomposition in float64
-        (torch_world `rankme`) to 1e-6, but for features of rank 1: to 1e-5 (`state="qr"` also
-        there to 1e-9).
+        (torch_world `rankme`) to 1e-6 for spectra of any condition and for low rank; for features
+        that have collapsed to rank 1 to 1e-5 (`state="qr"` also there to 1e-9).
 
     Example:
         >>> import torch

@@ -112,12 +112,16 @@ class TestViewsApartOfAnyNumberOfGroups(TestViewsApart):
 @pytest.mark.parametrize("route", ROUTES)
 def test_golden_values_stream(case: Case, route: str) -> None:
     z = torch.tensor(case.inputs["z"])
+    views = z.shape[1]
     batches = [(part,) for part in z.tensor_split([1, len(z) // 2 + 1])]
     expected = case.expected["recommended_default"]
-    if isinstance(expected, dict):
-        with pytest.raises(ValueError, match="features: expected at least 2"):
-            feed(lambda: LiDAR(**case.params), batches, route).compute()
+    if isinstance(expected, dict) and views < 2:
+        with pytest.raises(ValueError, match="features: expected at least 2 views"):
+            feed(lambda: LiDAR(**case.params), batches, route)
         return
+    if isinstance(expected, dict):
+        # More groups may yet come: the function, to which none will, raises.
+        expected = float("nan")
     case.check(feed(lambda: LiDAR(**case.params), batches, route).compute(), expected)
 
 
