@@ -75,7 +75,7 @@ def probability_of_improvement(x: Tensor, y: Tensor) -> Tensor:
         tensor(0.6250, dtype=torch.float64)
     """
     first = checked_floats("x", x, "RK", device_of("x", x)).to(torch.float64)
-    second = checked_floats("y", y, "RK", device_of("y", y)).to(torch.float64)
+    second = checked_floats("y", y, "RK", first.device).to(torch.float64)
     if first.shape[1] != second.shape[1]:
         raise refuse("y", f"scores of the {first.shape[1]} tasks of x", describe(y))
     difference = first.unsqueeze(1) - second.unsqueeze(0)

@@ -104,3 +104,8 @@ def test_bootstrap_refuses() -> None:
     ):
         with pytest.raises(ValueError, match="expected"):
             stratified_bootstrap(scores, torch.mean, **options)
+
+
+def test_scores_on_two_devices_are_refused() -> None:
+    with pytest.raises(ValueError, match="y: expected a tensor on the metric's device"):
+        probability_of_improvement(torch.ones(2, 1), torch.ones(2, 1, device="meta"))
