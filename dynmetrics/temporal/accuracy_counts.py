@@ -65,10 +65,9 @@ def label_counts(
     elif inputs.preds.is_floating_point():
         hits, nonfinite = label_hits(inputs.preds, labels, options.top_k, options.ties)
     else:
-        hits, nonfinite = [inputs.preds == labels], torch.zeros_like(valid)
+        hits, nonfinite = [(inputs.preds == labels) & valid], torch.zeros_like(valid)
     outside = labels >= classes if classes is not None else torch.zeros_like(valid)
-    # A masked label is never right: no class has a negative index.
-    rows = [*(hit & valid for hit in hits), valid, nonfinite & valid, outside]
+    rows = [*hits, valid, nonfinite & valid, outside]
     counts = torch.stack(rows).sum(1)
     if options.average == "micro":
         return counts, None

@@ -46,10 +46,7 @@ def guesses_of(inputs: Classification) -> Tensor:
     check_several(scores)
     if scores.numel() == 0:
         return torch.zeros_like(inputs.labels)
-    guess = first_maximum(scores)
-    # argmax takes a NaN for the maximum.
-    nonfinite = scores.gather(-1, guess.unsqueeze(-1)).squeeze(-1).isnan()
-    return torch.where(nonfinite, -1, guess)
+    return first_maximum(scores)
 
 
 def check_several(scores: Tensor) -> None:

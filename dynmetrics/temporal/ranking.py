@@ -8,7 +8,7 @@ in k. A row with a NaN is never right.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,51 +29,62 @@ _FEW_CLASSES = 256
 
 
 def first_maximum(scores: Tensor) -> Tensor:
-    """`scores.argmax(-1)`: the lowest index of the largest value, or of the first NaN."""
-    if _for_numpy(scores):
-        # On a CPU torch's argmax is a scalar loop; NumPy's is vectorised, 5 to 10 times faster.
-        return torch.from_numpy(scores.detach().contiguous().numpy().argmax(-1))
-    return scores.argmax(-1)
+    """The lowest index of the largest value, and -1 where a value is NaN."""
+    if _for_numpy(scores) and scores.shape[-1] < _VECTOR_CLASSES:
+        return _first_maximum_of_few(scores)
+    # On a CPU torch's argmax is a scalar loop; NumPy's is vectorised, 5 to 10 times faster.
+    guess = (
+        torch.from_numpy(scores.detach().contiguous().numpy().argmax(-1))
+        if _for_numpy(scores)
+        else scores.argmax(-1)
+    )
+    # Both take a NaN for the maximum.
+    nonfinite = scores.gather(-1, guess.unsqueeze(-1)).squeeze(-1).isnan()
+    return torch.where(nonfinite, -1, guess)
 
 
 def _for_numpy(scores: Tensor) -> bool:
     return on_plain_cpu(scores) and scores.numel() > 0 and scores.dtype is not torch.bfloat16
 
 
+def _first_maximum_of_few(scores: Tensor) -> Tensor:
+    """`first_maximum` of short rows, class by class: so every step is vectorised over the rows."""
+    import numpy as np
+
+    classes = scores.shape[-1]
+    columns = scores.detach().numpy().reshape(-1, classes).T.copy()
+    best = columns == columns.max(0)
+    # 255 where a class is not the best: above every index, and read as int8 it is -1.
+    missed = best.view(np.uint8) - np.uint8(1)
+    index = missed | np.arange(classes, dtype=np.uint8)[:, None]
+    guess = index.min(0).view(np.int8).astype(np.int64)
+    return torch.from_numpy(guess).reshape(scores.shape[:-1])
+
+
 def _label_is_first_maximum(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Whether `scores.argmax(-1) == labels`, and which rows hold a NaN."""
-    if _for_numpy(scores):
+    if _for_numpy(scores) and scores.shape[-1] >= _VECTOR_CLASSES:
         # The maximum is vectorised, its index is not: unless scores tie, the maximum will do.
-        values, best = _rows_and_maximum(scores)
+        best = scores.amax(-1)
         index = labels.clamp(0, scores.shape[-1] - 1)
         own = scores.gather(-1, index.unsqueeze(-1)).squeeze(-1)
-        hits = (own == best) & (index == labels)
-        if _ties_excluded(values, best, hits):
+        hits = (own >= best) & (index == labels)
+        if _ties_excluded(scores, best, hits):
             return hits, best.isnan()
     guess = first_maximum(scores)
-    # Both NumPy's and torch's argmax take a NaN for the maximum.
-    nonfinite = scores.gather(-1, guess.unsqueeze(-1)).squeeze(-1).isnan()
+    nonfinite = guess < 0
     return (guess == labels) & ~nonfinite, nonfinite
 
 
-def _rows_and_maximum(scores: Tensor) -> tuple[Any, Tensor]:
-    """`scores` on a CPU as a NumPy array (N, C), and `scores.amax(-1)`."""
-    classes = scores.shape[-1]
-    rows = scores.detach().numpy().reshape(-1, classes)
-    if classes >= _VECTOR_CLASSES:
-        return rows, scores.amax(-1)
-    rows = rows.T.copy().T
-    return rows, torch.from_numpy(rows.max(-1)).reshape(scores.shape[:-1])
-
-
-def _ties_excluded(rows: Any, best: Tensor, hits: Tensor) -> bool:
-    """Whether it is known that none of the rows (N, C) that are hits holds its maximum twice."""
+def _ties_excluded(scores: Tensor, best: Tensor, hits: Tensor) -> bool:
+    """Whether it is known that none of the rows that are hits holds its maximum twice."""
     import numpy as np
 
     # NumPy counts booleans fast, torch one by one.
+    rows = scores.detach().numpy().reshape(-1, scores.shape[-1])
     chosen, top = hits.numpy().reshape(-1), best.detach().numpy().reshape(-1)
     n, classes = np.count_nonzero(chosen), rows.shape[1]
-    if classes >= _VECTOR_CLASSES and 2 * n <= chosen.size:
+    if 2 * n <= chosen.size:
         return bool(np.count_nonzero(rows[chosen] == top[chosen, None]) == n)
     if classes >= _FEW_CLASSES:
         return False
