@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 from dynmetrics.core import StreamingMetric
 from dynmetrics.temporal import (
@@ -391,7 +392,7 @@ def test_first_label_holds() -> None:
 def test_a_compiled_kernel_does_not_compile_for_every_batch() -> None:
     options = checked_options(None, (1, 3), "micro", "drop", "lowest_index")
     torch._dynamo.reset()
-    counter = torch._dynamo.testing.CompileCounter()
+    counter = CompileCounter()
     compiled = torch.compile(
         lambda s, y: label_counts(Classification(s, y), options)[0], backend=counter
     )
