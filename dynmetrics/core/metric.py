@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, TypeVar, cast
 
 import torch
@@ -33,6 +33,9 @@ is_compiling = torch.compiler.is_compiling
 Result = Tensor | dict[str, Tensor]
 Axes = tuple[str, ...] | dict[str, tuple[str, ...]]
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+_AS_IT_IS = nullcontext()
 
 
 def _untraced(function: Method) -> Method:
@@ -172,24 +175,24 @@ class StreamingMetric(StateStore):
             cached: Any = self._computed
             if cached is not None and not shared:
                 return _own(cached, self.result_dtype)
-            with (
-                torch.no_grad(),
-                self.sync_context(
-                    dist_sync_fn=self.dist_sync_fn,
-                    should_sync=self._to_sync and not self._is_synced,
-                    should_unsync=self._should_unsync and not self._is_synced,
-                ),
-            ):
+            with torch.no_grad(), self._joint_state():
                 if not (self._synced_updates if self._is_synced else self._update_count):
                     self.warn_once(
                         "no data", "compute was called before any update; the values are undefined"
                     )
                 value = _own(compute(*args, **kwargs), self.result_dtype)
-            if self.compute_with_cache and not shared:
-                self.__dict__["_computed"] = value
+            if shared or not self.compute_with_cache:
+                return value
+            self.__dict__["_computed"] = value
             return _own(value, self.result_dtype)
 
         return guarded
+
+    def _joint_state(self) -> AbstractContextManager[None]:
+        """The state that `compute` is about: of all ranks, unless it is so already or not asked."""
+        if self._is_synced or not self._to_sync:
+            return _AS_IT_IS
+        return self.sync_context(self.dist_sync_fn, should_unsync=self._should_unsync)
 
     # ------------------------------------------------------------------ merge, sync and reset
 

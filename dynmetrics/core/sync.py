@@ -1,16 +1,19 @@
 """One synchronisation for any number of metrics.
 
-torchmetrics spends two or three collectives on every state. Here all metrics together spend one on
-a manifest and one on each kind of reduction that occurs:
+torchmetrics spends two or three collectives on every state. Here all metrics together spend one,
+and where states are large one more on each kind of reduction that occurs:
 
 1. *Manifest*: a fingerprint of the configuration, and the shapes of all states. Every rank sees
    those of all, so ranks that disagree raise the same error instead of waiting for each other.
-2. *Payload*: sums are padded to the common shape, packed in one float64 buffer and all-reduced;
-   counts travel as two halves of 32 bits and stay exact up to 2^63. Maxima and minima are packed
-   likewise. Rows and folded states are gathered, any number of them from any rank. Where there are
-   too many rows to gather, a metric lets them stay on their ranks (`rows_that_stay`, a method from
-   the number of rows of each state on each rank to the names of those that stay), and `compute`
-   finds in `_shares` what it needs to work with the other ranks.
+   States that take a few thousand numbers come along, and are joined in rank order.
+2. *Payload*, if they take more: sums are padded to the common shape, packed in one float64 buffer
+   and all-reduced; counts travel as two halves of 32 bits and stay exact up to 2^63. Maxima and
+   minima are packed likewise. Rows and folded states are gathered, any number of them from any
+   rank.
+
+Where there are too many rows to gather, a metric lets them stay on their ranks (`rows_that_stay`, a
+method from the number of rows of each state on each rank to the names of those that stay), and
+`compute` finds in `_shares` what it needs to work with the other ranks.
 
 Nothing local is touched before everything has arrived.
 """
@@ -34,7 +37,7 @@ from torchmetrics.utilities import (
 
 from dynmetrics.core.exchange import Exchange, Operation
 from dynmetrics.core.manifest import Entry, exchange_manifests
-from dynmetrics.core.payload import gather_tensors, reduce_tensors
+from dynmetrics.core.payload import gather_tensors, join_gathered, reduce_tensors
 from dynmetrics.core.state import BY_DATA, State, StateSpec, stacked_rows
 
 _FOREIGN_REDUCTIONS: dict[Any, str] = {
@@ -77,12 +80,15 @@ def synchronise(metrics: Mapping[str, Metric], exchange: Exchange) -> list[int]:
     except Exception as error:
         # Raising here alone would leave the other ranks waiting: they have to hear of it.
         problem = f"{type(error).__name__}: {error}"
-    updates = exchange_manifests(metrics, entries, problem, exchange, device)
-    reduce_tensors(entries, exchange, device)
+    updates, attached = exchange_manifests(metrics, entries, problem, exchange, device)
     staying = {name: _staying_rows(metric, entries) for name, metric in metrics.items()}
     at_home = set().union(*staying.values())
-    moving = [entry for entry in entries if entry.label not in at_home]
-    gather_tensors(moving, exchange, device)
+    if attached is not None:
+        join_gathered(entries, at_home, attached)
+    else:
+        reduce_tensors(entries, exchange, device)
+        moving = [entry for entry in entries if entry.label not in at_home]
+        gather_tensors(moving, exchange, device)
     _install(metrics, entries, updates)
     for name, metric in metrics.items():
         if staying[name]:

@@ -14,12 +14,37 @@ from torchmetrics import MeanMetric, Metric, MetricCollection, SumMetric
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from dynmetrics import Accuracy, MetricSuite, TemporalAccuracy
+from dynmetrics.core.exchange import Exchange, GatherFunctionExchange
+from tests import ranks
 from tests.contract import assert_same, quietly
-from tests.core.toys import Extremes, Mean, Rows
-from tests.ranks import error_of, run_ranks
+from tests.core.toys import Extremes, Mean, Rows, Spread
+from tests.ranks import error_of
 
 COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_reduce", "barrier", "broadcast",
                "all_gather_object", "gather", "reduce", "all_to_all")  # fmt: skip
+
+
+@pytest.fixture(params=[4096, 8], ids=["attached", "apart"], autouse=True)
+def room(request: pytest.FixtureRequest) -> int:
+    """States travel with the manifest, or on their own."""
+    _rooms.append(request.param)
+    return _rooms[-1]
+
+
+_rooms = [4096]
+
+
+def run_ranks(function: Any, world_size: int, *arguments: Any, **options: Any) -> Any:
+    """As in `tests.ranks`, with as much room beside the manifest as the test is about."""
+    return ranks.run_ranks(_in_room, world_size, _rooms[-1], function, *arguments, **options)
+
+
+def _in_room(rank: int, numbers: int, function: Any, *arguments: Any) -> Any:
+    with (
+        mock.patch.object(Exchange, "room", numbers),
+        mock.patch.object(GatherFunctionExchange, "room", numbers),
+    ):
+        return function(rank, *arguments)
 
 
 def counted_collectives(call: Any) -> Counter[str]:
@@ -78,9 +103,11 @@ def _collectives(rank: int) -> tuple[Counter[str], Counter[str]]:
     return counted_collectives(suite.compute), counted_collectives(plain.compute)
 
 
-def test_ten_metrics_of_two_sums_need_two_collectives() -> None:
+def test_ten_metrics_of_two_sums_need_one_collective(room: int) -> None:
     for ours, theirs in run_ranks(_collectives, 2):
-        assert ours == {"all_gather": 1, "all_reduce": 1}
+        # Apart: the manifest, the rest of it, and the sums.
+        apart = {"all_gather": 2, "all_reduce": 1}
+        assert ours == ({"all_gather": 1} if room == 4096 else apart)
         assert sum(theirs.values()) >= 40
 
 
@@ -94,9 +121,29 @@ def _mixed_collectives(rank: int) -> Counter[str]:
     return counted_collectives(suite.compute) + counted_collectives(rows.compute)
 
 
-def test_one_collective_for_each_kind_of_reduction() -> None:
-    # Header and sum, maxima of floats and of integers, minima; then header, sum and rows.
-    assert run_ranks(_mixed_collectives, 2)[0] == {"all_gather": 3, "all_reduce": 5}
+def test_one_collective_for_each_kind_of_reduction(room: int) -> None:
+    # Sum, maxima of floats and of integers, minima; then sum and rows; manifests in two parts.
+    apart = {"all_gather": 5, "all_reduce": 5}
+    assert run_ranks(_mixed_collectives, 2)[0] == ({"all_gather": 2} if room == 4096 else apart)
+
+
+def _large(rank: int) -> tuple[Counter[str], Any]:
+    value = torch.linspace(-1, 1, 5000).expand(2, -1) + torch.tensor([[0.0], [2.0 * rank]])
+    suite = MetricSuite({"spread": Spread(), "extremes": Extremes(), "rows": Rows()})
+    suite.update(value=value, features=value[:, :3000], labels=torch.arange(2) + rank)
+    results: list[Any] = []
+    return counted_collectives(lambda: results.append(suite.compute())), results[0]
+
+
+def test_large_states_travel_apart_from_the_manifest(room: int) -> None:
+    (used, first), (_, second) = run_ranks(_large, 2)
+    assert used == {"all_gather": 2 if room == 4096 else 3, "all_reduce": 3}
+    assert_same(first, second, 0.0)
+    line = torch.linspace(-1, 1, 5000).double()
+    torch.testing.assert_close(first["spread"], line + 0.5)
+    torch.testing.assert_close(first["spread_variance"], torch.full_like(line, 0.75))
+    torch.testing.assert_close(first["extremes"], line + 2)
+    torch.testing.assert_close(first["extremes_bottom"], line)
 
 
 # ---------------------------------------------------------------------------- uneven ranks
@@ -255,10 +302,10 @@ def _torchmetrics_members(rank: int) -> Any:
     return used, results[0], suite.compute()
 
 
-def test_torchmetrics_members_share_the_synchronisation() -> None:
+def test_torchmetrics_members_share_the_synchronisation(room: int) -> None:
     # Ranks 1 and 2 saw 2 ones and 4 twos; then every rank 2 ones more.
     for used, first, second in run_ranks(_torchmetrics_members, 3):
-        assert used == {"all_gather": 1, "all_reduce": 1}
+        assert used == ({"all_gather": 1} if room == 4096 else {"all_gather": 2, "all_reduce": 1})
         assert {k: float(v) for k, v in first.items()} == pytest.approx(
             {"ours": 10 / 6, "sum": 10.0, "mean": 10 / 6, "two": 10 / 6}
         )
@@ -332,11 +379,11 @@ def _failing_compute(rank: int) -> tuple[int, float]:
     suite.update(value=torch.ones(1 + rank))
     with pytest.raises(RuntimeError, match="on purpose"):
         suite.compute()
-    Failing.fail = False
     mean: Any = suite["mean"]
     local = int(mean.n)
     suite.update(value=torch.zeros(1))
-    return local, float(suite.compute()["failing"])
+    with mock.patch.object(Failing, "fail", False):
+        return local, float(suite.compute()["failing"])
 
 
 def test_an_error_in_compute_leaves_local_states() -> None:
