@@ -153,7 +153,7 @@ class Screen:
     def show(self) -> None:
         """Show what is new. A live table renews itself."""
         if not sys.stdout.isatty():
-            lines = self.history.table(list(COLUMNS)).splitlines()
+            lines = self.history.table(COLUMNS, missing="blank").splitlines()
             print(*lines[self.n_shown :], sep="\n", flush=True)
             self.n_shown = len(lines)
         elif self.live is None:
@@ -173,7 +173,7 @@ class Screen:
             self.live.stop()
 
     def _table_and_bar(self) -> Any:
-        table = rich_table(self.history, COLUMNS)
+        table = rich_table(self.history, COLUMNS, missing="blank")
         return optional("rich.console", "table").Group(table, self.bar)
 
 

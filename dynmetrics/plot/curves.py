@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,13 @@ from dynmetrics.plot.style import (
     SHADE,
     array_of,
     band_of,
+    check_mapping,
+    check_number,
     curves_among,
     line_style,
     new_figure,
     readable,
+    set_title,
 )
 
 
@@ -44,7 +48,8 @@ def plot_curve(
         The matplotlib figure. Undefined (NaN) timesteps are gaps.
 
     Raises:
-        ValueError: if there is no curve, or a name is not among them.
+        ValueError: if there is no curve, or a name is not among them; and for a time, a level or a
+            stimulus that is none.
         ImportError: without matplotlib, naming the extra "plot".
 
     Example:
@@ -55,12 +60,12 @@ def plot_curve(
         'time (ms)'
     """
     if not isinstance(results, Mapping):
-        results = {"value": results}
+        results = {"value": array_of("results", results, 1)}
+    check_mapping("results", results)
     curves = curves_among(results)
-    chosen = list(curves) if names is None else list(names)
-    missing = [name for name in chosen if name not in curves]
-    if missing or not chosen:
-        raise refuse("results", f"curves {missing or 'of shape (T,)'}", describe(dict(results)))
+    if not curves:
+        raise refuse("results", "curves of shape (T,)", describe(results))
+    chosen = _chosen(names, curves)
     if axis is None:
         _, [[axis]] = new_figure(5.5, 3.2)
     _draw_background(axis, stimulus, chance, dt)
@@ -70,7 +75,7 @@ def plot_curve(
         axis.plot(steps, curves[name], marker=marker, ms=3, label=readable(name), **line_style(i))
         bounds = band_of(name, results)
         if bounds:
-            low, high = (array_of(results[bound]) for bound in bounds)
+            low, high = (array_of(bound, results[bound], 1) for bound in bounds)
             colour = line_style(i)["color"]
             axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
     axis.set_xlabel("timestep" if dt is None else "time (ms)")
@@ -78,9 +83,19 @@ def plot_curve(
         axis.set_ylabel(readable(chosen[0]))
     else:
         axis.legend(frameon=False, fontsize=8)
-    if title:
-        axis.set_title(title, fontsize=10)
+    set_title(axis, title)
     return axis.figure
+
+
+def _chosen(names: Sequence[str] | None, curves: Mapping[str, Any]) -> list[str]:
+    if names is None:
+        return list(curves)
+    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
+        raise refuse("names", f"a sequence of names among {list(curves)}", describe(names))
+    unknown = [name for name in names if name not in curves]
+    if unknown:
+        raise refuse("names", f"curves among {list(curves)}", f"{unknown}")
+    return list(dict.fromkeys(names))
 
 
 def plot_layer_responses(
@@ -102,10 +117,18 @@ def plot_layer_responses(
         The matplotlib figure.
 
     Raises:
-        ValueError: if no entry has the measure.
+        ValueError: if no entry has the measure, or one is no curve.
     """
-    found = {k.removesuffix(measure).rstrip("_"): array_of(v) for k, v in results.items()
-             if k.endswith(measure)}  # fmt: skip
+    check_mapping("results", results)
+    ending = rf"(?:(.*)_)?{re.escape(str(measure))}"
+    matches = {name: re.fullmatch(ending, name) for name in results if measure}
+    found = {
+        match[1] or "": array_of(name, results[name]) for name, match in matches.items() if match
+    }
+    for layer, value in found.items():
+        if value.ndim not in (1, 2) or not value.size:
+            got = f"{layer} of shape {value.shape}"
+            raise refuse("results", "responses (T,) or (C, T)", got)
     if not found:
         raise refuse("measure", f"an ending of one of {list(results)}", describe(measure))
     figure, axes = new_figure(5.5, 0.6 + 1.3 * len(found), rows=len(found))
@@ -124,14 +147,14 @@ def plot_layer_responses(
 
 def plot_survival(results: Mapping[str, Any], *, title: str | None = None) -> Any:
     """The share of episodes not yet successful after every step, from `StepsToSuccess`."""
+    check_mapping("results", results)
     if "survival" not in results:
-        raise refuse("results", "an entry 'survival'", describe(dict(results)))
-    survival = array_of(results["survival"])
+        raise refuse("results", "an entry 'survival'", describe(results))
+    survival = array_of("survival", results["survival"], 1)
     figure, [[axis]] = new_figure(5.0, 3.0)
     axis.step(range(len(survival)), survival, where="post", **line_style(0))
     axis.set(xlabel="steps", ylabel="not yet successful", ylim=(0, 1.02))
-    if title:
-        axis.set_title(title, fontsize=10)
+    set_title(axis, title)
     return figure
 
 
@@ -142,8 +165,10 @@ def _times(n: int, dt: float | None) -> Any:
 
 
 def _draw_background(axis: Any, stimulus: Any, chance: float | None, dt: float | None) -> None:
+    check_number("dt", dt, above=0.0)
+    check_number("chance", chance)
     if stimulus is not None:
-        on = array_of(stimulus) > 0
+        on = array_of("stimulus", stimulus, 1) > 0
         half = 0.5 if dt is None else 0.5 * dt
         first = True
         for time, shown in zip(_times(len(on), dt), on, strict=True):

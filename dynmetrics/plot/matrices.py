@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dynmetrics.core.checks import describe, refuse
-from dynmetrics.plot.style import array_of, new_figure
+from dynmetrics.plot.style import array_of, check_labels, check_number, new_figure, set_title
 
 
 def plot_rdm(
@@ -17,7 +17,7 @@ def plot_rdm(
 
     Args:
         rdm: (K, K), from `RDM` or `rdm`; undefined (NaN) pairs are left white.
-        conditions: K labels, drawn if there are at most 40.
+        conditions: K labels in the order of the matrix, drawn if there are at most 40.
         ranks: colour by the rank of the dissimilarity, as the field's figures often do.
         title: above the picture.
 
@@ -25,21 +25,23 @@ def plot_rdm(
         The matplotlib figure.
 
     Raises:
-        ValueError: if `rdm` is not square.
+        ValueError: if `rdm` is not square, or the labels are not as many as its conditions.
     """
-    matrix = _matrix("rdm", rdm)
+    matrix = array_of("rdm", rdm, 2)
     if matrix.shape[0] != matrix.shape[1]:
         raise refuse("rdm", "a square matrix (K, K)", describe(rdm))
+    labels = None if conditions is None else check_labels("conditions", conditions, len(matrix))
+    if not isinstance(ranks, bool):
+        raise refuse("ranks", "True or False", describe(ranks))
     if ranks:
         matrix = _percentiles(matrix)
     figure, [[axis]] = new_figure(4.6, 4.0)
     image = axis.imshow(matrix, cmap="cividis", interpolation="nearest")
     label = "dissimilarity (percentile)" if ranks else "dissimilarity"
     figure.colorbar(image, ax=axis, shrink=0.85, label=label)
-    _label_axes(axis, conditions, conditions)
+    _label_axes(axis, labels, labels)
     axis.spines[:].set_visible(False)
-    if title:
-        axis.set_title(title, fontsize=10)
+    set_title(axis, title)
     return figure
 
 
@@ -56,14 +58,20 @@ def plot_temporal_rsa(
 
     Returns:
         The matplotlib figure; the peak is marked.
+
+    Raises:
+        ValueError: if there is no matrix `rho`, or the times do not fit it.
     """
     import numpy as np
 
-    matrix = _matrix("results", results["rho"] if isinstance(results, dict) else results)
+    if isinstance(results, Mapping) and "rho" not in results:
+        raise refuse("results", "an entry 'rho'", describe(results))
+    matrix = array_of("results", results["rho"] if isinstance(results, Mapping) else results, 2)
+    check_number("dt", dt, above=0.0)
     figure, [[axis]] = new_figure(5.0, 3.6)
     limit = float(np.nanmax(np.abs(matrix))) if np.isfinite(matrix).any() else 1.0
     step = 1.0 if dt is None else dt
-    brain = np.arange(matrix.shape[1]) if times is None else array_of(times)
+    brain = np.arange(matrix.shape[1]) if times is None else array_of("times", times)
     if brain.shape != matrix.shape[1:]:
         raise refuse("times", f"the times of {matrix.shape[1]} columns", describe(times))
     model = np.arange(len(matrix)) * step
@@ -76,8 +84,7 @@ def plot_temporal_rsa(
         axis.plot(brain[column], row * step, "k+", ms=9)
     axis.set_xlabel("brain time" if times is None else "brain time (as given)")
     axis.set_ylabel("model timestep" if dt is None else "model time (ms)")
-    if title:
-        axis.set_title(title, fontsize=10)
+    set_title(axis, title)
     return figure
 
 
@@ -93,30 +100,30 @@ def plot_scores(
         title: above the picture.
 
     Returns:
-        The matplotlib figure; the best row of every column is framed.
+        The matplotlib figure; the best row of every column is bold.
 
     Raises:
         ValueError: if the labels do not fit the scores.
     """
     import numpy as np
 
-    matrix = _matrix("scores", scores)
-    if matrix.shape != (len(rows), len(columns)):
-        raise refuse("scores", f"the shape {(len(rows), len(columns))} of labels", describe(scores))
+    matrix = array_of("scores", scores, 2)
+    rows = check_labels("rows", rows, matrix.shape[0])
+    columns = check_labels("columns", columns, matrix.shape[1])
     width, height = 1.6 + 0.9 * len(columns), 0.9 + 0.4 * len(rows)
     figure, [[axis]] = new_figure(max(3.0, width), max(1.8, height))
     axis.imshow(matrix, cmap="cividis", aspect="auto")
-    middle = np.nanmean([np.nanmin(matrix), np.nanmax(matrix)]) if matrix.size else 0.0
+    finite = matrix[np.isfinite(matrix)]
+    middle = (finite.min() + finite.max()) / 2 if finite.size else 0.0
     for (i, j), value in np.ndenumerate(matrix):
         best = np.isfinite(matrix[:, j]).any() and i == np.nanargmax(matrix[:, j])
         axis.text(
             j, i, f"{value:.3g}", ha="center", va="center", fontsize=8,
-            color="black" if value > middle else "white", fontweight="bold" if best else None,
+            color="white" if value <= middle else "black", fontweight="bold" if best else None,
         )  # fmt: skip
     _label_axes(axis, rows, columns)
     axis.spines[:].set_visible(False)
-    if title:
-        axis.set_title(title, fontsize=10)
+    set_title(axis, title)
     return figure
 
 
@@ -128,13 +135,6 @@ def _edges(centres: Any) -> Any:
     gaps = np.diff(centres) / 2 if len(centres) > 1 else np.array([0.5])
     middles = centres[:-1] + gaps if len(centres) > 1 else centres[:0]
     return np.concatenate([[centres[0] - gaps[0]], middles, [centres[-1] + gaps[-1]]])
-
-
-def _matrix(argument: str, value: Any) -> Any:
-    matrix = array_of(value)
-    if matrix.ndim != 2:
-        raise refuse(argument, "a matrix", describe(value))
-    return matrix
 
 
 def _percentiles(matrix: Any) -> Any:

@@ -22,10 +22,15 @@ def plot_result(metric: Any, results: Any = None) -> Any:
         The matplotlib figure: of the first entries that share their axes and have any.
 
     Raises:
-        ValueError: if all results are scalars.
+        ValueError: if all results are scalars, and for what is no metric of this library.
     """
+    if not hasattr(metric, "axes") or not callable(getattr(metric, "compute", None)):
+        raise refuse("metric", "a metric with axes", describe(metric))
     results = metric.compute() if results is None else results
-    axes = metric.axes if isinstance(results, Mapping) else {"value": metric.axes}
+    letters_of = metric.axes
+    if isinstance(letters_of, Mapping) is not isinstance(results, Mapping):
+        raise refuse("results", f"what {type(metric).__name__} computes", describe(results))
+    axes = letters_of if isinstance(letters_of, Mapping) else {"value": letters_of}
     values = dict(results) if isinstance(results, Mapping) else {"value": results}
     drawable = {name: letters for name, letters in axes.items() if letters and name in values}
     if not drawable:
@@ -43,13 +48,13 @@ def plot_result(metric: Any, results: Any = None) -> Any:
         return _plot_bars(chosen, letters[0])
     if len(letters) == 2 and letters[1] == "T":
         return _plot_lines(next(iter(chosen)), first)
-    return plot_temporal_rsa(array_of(first).reshape(-1, first.shape[-1]))
+    return plot_temporal_rsa(array_of("results", first).reshape(-1, first.shape[-1]))
 
 
 def _plot_bars(chosen: Mapping[str, Any], letter: str) -> Any:
     figure, [[axis]] = new_figure(5.0, 3.0)
     for i, (name, value) in enumerate(chosen.items()):
-        heights = array_of(value)
+        heights = array_of(name, value)
         places = [place + 0.8 * i / len(chosen) for place in range(len(heights))]
         axis.bar(places, heights, 0.8 / len(chosen), label=readable(name), **_fill(i))
     axis.set_xlabel("timestep" if letter == "T" else letter)
@@ -59,7 +64,7 @@ def _plot_bars(chosen: Mapping[str, Any], letter: str) -> Any:
 
 def _plot_lines(name: str, value: Any) -> Any:
     figure, [[axis]] = new_figure(5.5, 3.2)
-    for i, line in enumerate(array_of(value)):
+    for i, line in enumerate(array_of(name, value)):
         axis.plot(line, linewidth=1, label=str(i), **line_style(i))
     axis.set(xlabel="timestep", ylabel=readable(name))
     if len(value) <= 10:

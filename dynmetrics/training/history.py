@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from dynmetrics.core.checks import describe, refuse
+from dynmetrics.training.records import (
+    BATCH,
+    HEADER,
+    Record,
+    Value,
+    append_line,
+    content_to_continue,
+    entries,
+    number,
+    replace_lines,
+    whole,
+)
 
-Value = float | list[Any]
-
-BATCH = "batch"
-"""The stage of values of single batches."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """The results of one stage at one point of a run; curves are lists."""
-
-    epoch: int
-    step: int
-    stage: str
-    results: dict[str, Value]
-    axes: dict[str, str]
-    """The letters that number the entries of every curve: t over timesteps, c over classes."""
+__all__ = ["BATCH", "History", "Record", "Value"]
 
 
 class History:
@@ -40,6 +34,11 @@ class History:
     Read it as a table (`table`), as files (`to_csv`, `to_npz`), in pandas (`to_pandas`) or as a
     picture (`plot`).
 
+    Several trainings may share a history, one after the other: each is a run, numbered from 1.
+    `begin_run` starts the next, whose rows stand apart even where steps and epochs repeat; tables
+    and files then have a column `run`, and pictures show the last one. `MetricsCallback` begins a
+    run at every fit that is no continuation of the one before.
+
     Args:
         path: a file of JSON lines to append to, or None to keep the history in memory only. A file
             that exists is continued; `load` reads one without a view to go on.
@@ -47,7 +46,7 @@ class History:
             `MetricSuite.higher_is_better`; what `best` goes by.
 
     Raises:
-        ValueError: if `path` holds something else than a history.
+        ValueError: if `path` is no path or holds something else than a history.
 
     Example:
         >>> from dynmetrics.training import History
@@ -68,26 +67,25 @@ class History:
         *,
         directions: Mapping[str, bool | None] | None = None,
     ) -> None:
+        if path is not None and not isinstance(path, (str, os.PathLike)):
+            raise refuse("path", "a path or None", describe(path))
         self.path = None if path is None else Path(path)
         self.records: list[Record] = []
         self.directions: dict[str, bool | None] = {}
         self.stop_reason: str | None = None
-        if self.path is not None and self.path.exists() and not _is_broken_header(self.path):
-            self._read(self.path)
-            _cut_broken_line(self.path)
-        elif self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text("", encoding="utf-8")
-            self._append({"format": _FORMAT})
+        self.run = 1
+        """The run to which the next records belong."""
+        if self.path is not None:
+            self._take(content_to_continue(self.path), self.path)
         self.add_directions(directions or {})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> History:
         """The history in the file `path`; what is recorded from now on stays in memory."""
-        if not Path(path).is_file():
-            raise refuse("path", "a file written by History", describe(str(path)))
+        if not isinstance(path, (str, os.PathLike)) or not Path(path).is_file():
+            raise refuse("path", "a file written by History", describe(path))
         history = cls()
-        history._read(Path(path))
+        history._take(Path(path).read_bytes(), Path(path))
         return history
 
     def __len__(self) -> int:
@@ -116,23 +114,50 @@ class History:
             stage: "train", "val", "test", or a name of your own. "batch" is for values of single
                 batches, which tables leave out and pictures show pale.
             axes: the axis letters of curves, as in `MetricSuite.axes`.
+
+        Raises:
+            ValueError: for results that are no numbers, and for an epoch or step that is none.
         """
-        numbers = {str(name): _number(name, value) for name, value in results.items()}
+        if not isinstance(results, Mapping):
+            raise refuse("results", "a mapping from names to numbers", describe(results))
+        if not isinstance(axes, Mapping | None):
+            raise refuse("axes", "a mapping from names to axis letters, or None", describe(axes))
+        if not isinstance(stage, str) or not stage:
+            raise refuse("stage", "the name of a stage", describe(stage))
+        place = whole("epoch", epoch), whole("step", epoch if step is None else step)
+        numbers = {str(name): number(str(name), value) for name, value in results.items()}
         known = {name: "".join(letters).lower() for name, letters in (axes or {}).items()}
         letters = {n: known[n] for n, v in numbers.items() if isinstance(v, list) and n in known}
-        record = Record(int(epoch), int(epoch if step is None else step), stage, numbers, letters)
+        record = Record(*place, stage, numbers, letters, self.run)
         self._append(asdict(record))
         self.records.append(record)
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether the run has got beyond its start: a step was made, or an end was noted."""
+        steps = [record.step for record in self.records if record.run == self.run]
+        return max(steps, default=0) > 0 or self.stop_reason is not None
+
+    def begin_run(self) -> None:
+        """From here on records belong to the next run; nothing happens if this one has none yet."""
+        if any(record.run == self.run for record in self.records):
+            self.run = 1 + max(record.run for record in self.records)
+            self.stop_reason = None
+            self._append({"run": self.run})
+
+    def resume(self, records: Iterable[Record], run: int | None = None) -> None:
+        """Go on from the records of a checkpoint, in their run; later runs stay as they are."""
+        known = list(records)
+        self.run = (known[-1].run if known else 1) if run is None else run
+        later = [record for record in self.records if record.run > self.run]
+        self.records = known + later
+        self._rewrite()
+
     def rewind(self, n: int) -> None:
         """Forget all but the first `n` records: a run goes on from an earlier checkpoint."""
-        self.records, self.stop_reason = self.records[:n], None
-        if self.path is not None:
-            head = [{"format": _FORMAT}, {"directions": self.directions}]
-            lines = [json.dumps(entry) for entry in [*head, *map(asdict, self.records)]]
-            new = self.path.with_name(self.path.name + ".new")
-            new.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            new.replace(self.path)
+        self.records = self.records[:n]
+        self.run = self.records[-1].run if self.records else 1
+        self._rewrite()
 
     def add_directions(self, directions: Mapping[str, bool | None]) -> None:
         """Note for names of results whether higher is better."""
@@ -143,8 +168,16 @@ class History:
 
     def stop(self, reason: str) -> None:
         """Note why the run ended."""
+        if not isinstance(reason, str):
+            raise refuse("reason", "a string", describe(reason))
         self.stop_reason = reason
         self._append({"stop_reason": reason})
+
+    def go_on(self) -> None:
+        """Note that the run has not ended after all."""
+        if self.stop_reason is not None:
+            self.stop_reason = None
+            self._append({"stop_reason": None})
 
     # --------------------------------------------------------------------------- reading
 
@@ -169,16 +202,25 @@ class History:
         if higher is None:
             raise refuse("name", "a result with a direction (see add_directions)", describe(name))
         known = [record for record in self.records if record.stage != BATCH]
-        finite = [r for r in known if r.results.get(name, torch.nan) == r.results.get(name)]
+        finite = [r for r in known if name in r.results and not math.isnan(_scalar(r, name))]
         if not finite:
             raise refuse("name", "a result that is not always NaN", describe(name))
         return (max if higher else min)(finite, key=lambda record: _scalar(record, name))
 
-    def table(self, names: list[str] | None = None) -> str:
-        """The scalars as aligned text: a row for each step, blanks where nothing was evaluated."""
+    def table(self, names: Sequence[str] | None = None, *, missing: str = "error") -> str:
+        """The scalars as aligned text: a row for each step, blanks where nothing was evaluated.
+
+        Args:
+            names: the columns; by default all scalars.
+            missing: for a name that was never recorded, "error", or "blank" for a column that is
+                empty as yet: a table printed while the run goes on keeps its columns.
+
+        Raises:
+            ValueError: for a name that is not among the scalars.
+        """
         from dynmetrics.training.tables import text_table
 
-        return text_table(self, names)
+        return text_table(self, names, missing)
 
     def to_csv(self, path: str | os.PathLike[str], form: str = "wide") -> None:
         """Write scalars, a row for each step ("wide"), or every number on its own row ("long")."""
@@ -198,11 +240,26 @@ class History:
 
         return data_frame(self, form)
 
-    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """The progress of training as a matplotlib figure, also written to `path` if given."""
+    def plot(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        smooth: float = 0.9,
+    ) -> Any:
+        """The progress of the last run as a matplotlib figure, also written to `path` if given.
+
+        Args:
+            path: a picture, of a kind that its suffix names.
+            names: the results to draw without their stage, such as "accuracy".
+            smooth: the weight of the past in the average of batches; see `plot_training`.
+
+        Raises:
+            ValueError: for a name without a result, and for a history without a record.
+        """
         from dynmetrics.plot import plot_training
 
-        figure = plot_training(self)
+        figure = plot_training(self, names=names, smooth=smooth)
         if path is not None:
             figure.savefig(path)
         return figure
@@ -210,73 +267,25 @@ class History:
     # ----------------------------------------------------------------------------- files
 
     def _append(self, entry: Mapping[str, Any]) -> None:
-        if self.path is None:
-            return
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        if self.path is not None:
+            append_line(self.path, entry)
 
-    def _read(self, path: Path) -> None:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        _entry(lines[0], 0, path)
-        for i, line in enumerate(lines):
-            # The last line may have been cut short by a crash; every other one is whole.
-            if i + 1 == len(lines):
-                break
-            entry = _entry(line, i, path)
-            if "results" in entry:
-                self.records.append(_record(entry, i, path))
+    def _rewrite(self) -> None:
+        """The file anew, after records were taken away."""
+        self.stop_reason = None
+        if self.path is not None:
+            head: list[Mapping[str, Any]] = [HEADER, {"directions": self.directions}]
+            replace_lines(self.path, [*head, *map(asdict, self.records), {"run": self.run}])
+
+    def _take(self, content: bytes, path: Path) -> None:
+        for entry in entries(content, path):
+            if "record" in entry:
+                self.records.append(entry["record"])
+                self.run = self.records[-1].run
+            if "run" in entry:
+                self.run, self.stop_reason = entry["run"], None
             self.directions.update(entry.get("directions", {}))
             self.stop_reason = entry.get("stop_reason", self.stop_reason)
-
-
-_FORMAT = "dynmetrics history 1"
-_WIDE = torch.float64
-
-
-def _entry(line: str, i: int, path: Path) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-    except json.JSONDecodeError:
-        entry = None
-    if not isinstance(entry, dict) or (i == 0 and entry.get("format") != _FORMAT):
-        raise refuse(
-            "path", "a file written by History", f"{path} with {line[:40]!r} as line {i + 1}"
-        )
-    return entry
-
-
-def _record(entry: dict[str, Any], i: int, path: Path) -> Record:
-    try:
-        return Record(**entry)
-    except TypeError:
-        raise refuse(
-            "path", "a file written by History", f"{path}, spoilt in line {i + 1}"
-        ) from None
-
-
-def _is_broken_header(path: Path) -> bool:
-    """Whether a crash left no more than the beginning of a history's first line."""
-    return json.dumps({"format": _FORMAT}).startswith(path.read_text("utf-8", errors="replace"))
-
-
-def _cut_broken_line(path: Path) -> None:
-    """Drop a last line that a crash has cut short, so that the next one starts afresh."""
-    content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        path.write_bytes(whole)
-
-
-def _number(name: str, value: Any) -> Value:
-    """A result as a float or as nested lists of floats."""
-    if isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()):
-        raise refuse(str(name), "real numbers", describe(value))
-    # A plain number would become float32 without a word.
-    tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value, dtype=_WIDE)
-    numbers: Value = tensor.to("cpu", torch.float64).tolist()
-    return numbers
 
 
 def _scalar(record: Record, name: str) -> float:

@@ -13,15 +13,15 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from dynmetrics.core.checks import describe, refuse
 from dynmetrics.core.suite import MetricSuite
 from dynmetrics.training.history import BATCH, History, Record
-from dynmetrics.training.inputs import InputMap, suite_inputs
+from dynmetrics.training.inputs import InputMap
 from dynmetrics.training.loggers import log_figures
+from dynmetrics.training.pictures import check_picture, draw_history
+from dynmetrics.training.stage_suites import StageSuites, stage_of
 from dynmetrics.training.stages import (
-    STAGES,
     checks_everything,
     keep_quiet_about,
     log_interval,
     logged_by_module,
-    stage_template,
     stop_reason,
     suite_keys,
 )
@@ -38,6 +38,10 @@ class MetricsCallback(Callback):
     the stage, logged as scalars that `ModelCheckpoint`, `EarlyStopping` and every logger take, and
     recorded with its curves in a `History`. Results are named `{stage}_{name}`, such as
     `val_accuracy`; with several dataloaders `val_loader0_accuracy` and so on.
+
+    A fit that begins at step 0 is a new run of the history, after another fit with this callback
+    or with its file: its rows are its own, and tables number the runs. A fit that goes on, from a
+    checkpoint with a history in it or in the same Trainer, goes on with its run.
 
     Row 0 of the history, before training, needs a sanity check over the whole validation set:
     `Trainer(num_sanity_val_steps=-1)`. Epochs count from 1, as the number of those completed.
@@ -79,14 +83,12 @@ class MetricsCallback(Callback):
         verbose: bool = True,
         picture: str | Path | None = None,
     ) -> None:
-        if not isinstance(suite, MetricSuite):
-            raise refuse("suite", "a MetricSuite", describe(suite))
-        self._templates = {
-            stage: stage_template(stage, suite, own)
-            for stage, own in zip(STAGES, (train, val, test), strict=True)
-        }
-        self._suites: dict[str, MetricSuite] = {}
-        self._inputs = inputs
+        self._suites = StageSuites(suite, {"train": train, "val": val, "test": test}, inputs)
+        flags = {"log_curves": log_curves, "figures": figures, "verbose": verbose}
+        for option, flag in flags.items():
+            if not isinstance(flag, bool):
+                raise refuse(option, "True or False", describe(flag))
+        self._picture = check_picture(picture)
         self.history = history if isinstance(history, History) else History(history)
         self._log_curves = log_curves
         self._figures = figures
@@ -94,7 +96,7 @@ class MetricsCallback(Callback):
         self._results: dict[str, dict[str, Any]] = {}
         self._logged: set[str] = set()
         self._noted_step = -1
-        self._picture = picture
+        self._resumed = False
 
     def direction(self, name: str) -> str:
         """The `mode` of ModelCheckpoint and EarlyStopping for a result: "max" or "min".
@@ -102,7 +104,7 @@ class MetricsCallback(Callback):
         Raises:
             ValueError: for a result that has no direction.
         """
-        directions = self._directions()
+        directions = self._suites.directions
         higher = directions.get(re.sub(r"_loader\d+_", "_", name, count=1))
         if higher is None:
             known = [key for key, value in directions.items() if value is not None]
@@ -115,23 +117,27 @@ class MetricsCallback(Callback):
         """Keep the file of the history on one rank only."""
         if not trainer.is_global_zero:
             self.history.path = None
-        self.history.add_directions(self._directions())
+        self.history.add_directions(self._suites.directions)
+        self._resumed = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A run that goes on has not stopped."""
-        self.history.stop_reason = None
+        """Begin a run, unless this one goes on: from a checkpoint, or in the same Trainer."""
+        if not self._resumed:
+            self._suites.reset()
+            if trainer.global_step == 0 and self.history.is_trained:
+                self.history.begin_run()
+        self._results, self._noted_step = {}, -1
+        self.history.go_on()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start afresh; Lightning does not call this when it resumes in mid-epoch."""
-        suite = self._suite("train", pl_module)
-        if suite is not None:
-            suite.reset()
+        self._begin("train")
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Add a training batch, and note its loss from time to time."""
-        self._update("train", pl_module, outputs, batch)
+        self._suites.update("train", pl_module.device, outputs, batch)
         step = trainer.global_step
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if loss is not None and step != self._noted_step and step % log_interval(trainer) == 0:
@@ -147,7 +153,7 @@ class MetricsCallback(Callback):
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start afresh, also after a validation that an error has ended."""
-        self._reset("val")
+        self._begin("val")
 
     def on_validation_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any,
@@ -155,7 +161,8 @@ class MetricsCallback(Callback):
     ) -> None:  # fmt: skip
         """Add a validation batch."""
         if not trainer.sanity_checking or checks_everything(trainer):
-            self._update(suite_keys("val", trainer)[dataloader_idx], pl_module, outputs, batch)
+            key = suite_keys("val", trainer)[dataloader_idx]
+            self._suites.update(key, pl_module.device, outputs, batch)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Synchronise, and log the validation results."""
@@ -168,12 +175,17 @@ class MetricsCallback(Callback):
         if not (running and trainer.is_last_batch):
             self._show(trainer)
 
+    def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start afresh, also after a test that an error has ended."""
+        self._begin("test")
+
     def on_test_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any,
         batch_idx: int, dataloader_idx: int = 0,
     ) -> None:  # fmt: skip
         """Add a test batch."""
-        self._update(suite_keys("test", trainer)[dataloader_idx], pl_module, outputs, batch)
+        key = suite_keys("test", trainer)[dataloader_idx]
+        self._suites.update(key, pl_module.device, outputs, batch)
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Synchronise, and log the test results."""
@@ -190,11 +202,11 @@ class MetricsCallback(Callback):
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         """Keep what was gathered of the broken epoch, where one process has it all."""
-        suite = self._suites.get("train")
-        seen = suite is not None and any(metric.update_count for _, metric in suite.items())
-        if suite is not None and seen and trainer.world_size == 1:
-            self._results["train"] = suite.compute()
-            self._record("train", trainer, trainer.current_epoch + 1)
+        if trainer.state.fn == "fit" and trainer.world_size == 1:
+            gathered = self._suites.gathered("train")
+            if gathered:
+                self._results["train"] = gathered
+                self._record("train", trainer, trainer.current_epoch + 1)
         self._stop(f"{type(exception).__name__}: {exception}".removesuffix(": "), trainer)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -205,12 +217,10 @@ class MetricsCallback(Callback):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Save the joint states of all ranks; Lightning calls this on every one of them."""
-        states = {}
-        for key, suite in sorted(self._suites.items()):
-            with suite.synchronised():
-                states[key] = suite.state_dict()
         records = [asdict(record) for record in self.history]
-        checkpoint[_CHECKPOINT_KEY] = {"suites": states, "history": records}
+        checkpoint[_CHECKPOINT_KEY] = {
+            "suites": self._suites.states(), "history": records, "run": self.history.run,
+        }  # fmt: skip
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -220,47 +230,27 @@ class MetricsCallback(Callback):
             return
         saved = checkpoint[_CHECKPOINT_KEY]
         for key, state in saved["suites"].items():
-            suite = self._suite(key, pl_module)
+            suite = self._suites.get(key, pl_module.device)
             if suite is not None and trainer.is_global_zero:
                 suite.load_state_dict(state)
-        self.history.records = [Record(**record) for record in saved["history"]]
-        self.history.rewind(len(self.history))
+        self.history.resume([Record(**record) for record in saved["history"]], saved.get("run"))
+        self._resumed = True
+        if self._table is not None:
+            self._table.begin_again()
 
     # -------------------------------------------------------------------------------- details
 
-    def _directions(self) -> dict[str, bool | None]:
-        given = [suite for suite in self._templates.values() if suite is not None]
-        return {key: value for suite in given for key, value in suite.higher_is_better.items()}
-
-    def _reset(self, stage: str) -> None:
-        for key, suite in self._suites.items():
-            if key.partition("_")[0] == stage:
-                suite.reset()
-
-    def _suite(self, key: str, module: LightningModule) -> MetricSuite | None:
-        """The suite of a stage and loader, on the module's device."""
-        template = self._templates[key.partition("_")[0]]
-        if template is None:
-            return None
-        if key not in self._suites:
-            self._suites[key] = template.clone(prefix=f"{key}_")
-        suite = self._suites[key]
-        if any(metric.device != module.device for _, metric in suite.items()):
-            suite.to(module.device)
-        return suite
-
-    def _update(self, key: str, module: LightningModule, outputs: Any, batch: Any) -> None:
-        suite = self._suite(key, module)
-        # A step that returns None has skipped its batch.
-        if suite is not None and outputs is not None:
-            suite.update(**suite_inputs(suite, outputs, batch, self._inputs))
+    def _begin(self, stage: str) -> None:
+        """Forget what the stage has left, also where an error kept it from ending."""
+        self._suites.reset(stage)
+        self._results = {k: v for k, v in self._results.items() if stage_of(k) != stage}
 
     def _log(self, stage: str, trainer: Trainer, module: LightningModule) -> None:
         """Compute, log and reset all suites of a stage."""
         if trainer.sanity_checking and not checks_everything(trainer):
             return
         for key in suite_keys(stage, trainer):
-            suite = self._suite(key, module)
+            suite = self._suites.get(key, module.device)
             if suite is None:
                 continue
             self._results[key] = results = suite.compute()
@@ -278,9 +268,9 @@ class MetricsCallback(Callback):
         """Write the results of a stage, with what the module itself has logged, as one record."""
         results: dict[str, Any] = {}
         axes: dict[str, tuple[str, ...]] = {}
-        for key in [key for key in self._results if key.partition("_")[0] == stage]:
+        for key in [key for key in self._results if stage_of(key) == stage]:
             results.update(self._results.pop(key))
-            axes.update(self._suites[key].axes)
+            axes.update(self._suites.axes(key))
         results.update(logged_by_module(stage, trainer, self._logged))
         if results:
             step = trainer.global_step
@@ -292,7 +282,7 @@ class MetricsCallback(Callback):
         if self._table is not None:
             self._table.show()
         if self._picture is not None and len(self.history):
-            self.history.plot(self._picture)
+            draw_history(self.history, self._picture)
 
     def _stop(self, reason: str, trainer: Trainer) -> None:
         if self.history.stop_reason is None:

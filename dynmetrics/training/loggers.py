@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,15 +13,23 @@ def log_figures(
     axes: Mapping[str, tuple[str, ...]],
     step: int,
 ) -> None:
-    """Draw every curve over time among `results` into every logger that takes figures."""
+    """Draw every curve over time among `results` into every logger that takes figures.
+
+    Figures are an extra: without matplotlib there are none, and a warning says so.
+    """
     drawers = [drawer for drawer in map(_drawer, loggers) if drawer is not None]
-    curves = {n: v for n, v in results.items() if axes.get(n) == ("T",) and v.is_floating_point()}
+    along = {n: v for n, v in results.items() if axes.get(n) == ("T",)}
+    curves = {n: v for n, v in along.items() if v.is_floating_point() and v.numel()}
     if not drawers or not curves:
         return
     from dynmetrics.plot import plot_curve
 
     for name, value in curves.items():
-        figure = plot_curve({name: value})
+        try:
+            figure = plot_curve({name: value})
+        except ImportError as error:
+            warnings.warn(f"no figures in the logger: {error}", UserWarning, stacklevel=2)
+            return
         for draw in drawers:
             draw(name, figure, step)
         figure.clear()

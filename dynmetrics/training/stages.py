@@ -9,24 +9,6 @@ from collections.abc import Collection, Mapping
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
-from dynmetrics.core.checks import describe, refuse
-from dynmetrics.core.suite import MetricSuite
-
-STAGES = ("train", "val", "test")
-
-
-def stage_template(
-    stage: str, suite: MetricSuite, own: MetricSuite | bool | None
-) -> MetricSuite | None:
-    """The suite from which those of a stage are cloned; None for no suite."""
-    if own is False:
-        return None
-    if own is None or own is True:
-        own = suite
-    if not isinstance(own, MetricSuite):
-        raise refuse(stage, "a MetricSuite, False or None", describe(own))
-    return own.clone(prefix=f"{stage}_")
-
 
 def suite_keys(stage: str, trainer: Trainer) -> list[str]:
     """The names of a stage's suites, one for every dataloader, the same on every rank."""
