@@ -1,4 +1,10 @@
-"""Streaming metrics for models that unfold in time."""
+"""Streaming metrics for models that unfold in time.
+
+What a training run needs besides, `MetricsCallback`, `History`, `ActivationRecorder` and
+`evaluate`, is found here too and loaded when it is asked for: the callback needs Lightning.
+"""
+
+from typing import TYPE_CHECKING
 
 from dynmetrics.control import (
     SPL,
@@ -38,6 +44,12 @@ from dynmetrics.temporal import (
     TemporalPrecision,
     TemporalRecall,
 )
+
+if TYPE_CHECKING:
+    from dynmetrics.training import ActivationRecorder as ActivationRecorder
+    from dynmetrics.training import History as History
+    from dynmetrics.training import MetricsCallback as MetricsCallback
+    from dynmetrics.training import evaluate as evaluate
 
 __version__ = "0.1.0"
 
@@ -86,3 +98,19 @@ __all__ = [
     "TemporalRecall",
     "TopKAccuracy",
 ]
+
+# Not in `__all__`: an import of everything must do without Lightning.
+_ON_DEMAND = ("ActivationRecorder", "History", "MetricsCallback", "evaluate")
+
+
+def __getattr__(name: str) -> object:
+    if name in _ON_DEMAND:
+        from dynmetrics import training
+
+        found: object = getattr(training, name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_DEMAND})

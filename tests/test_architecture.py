@@ -28,7 +28,10 @@ BASE = {"torch", "dynmetrics.core"}
 READERS = {"numpy", "scipy", "h5py"}
 TABLES = {"numpy", "pandas", "rich", "lightning"}
 RULES = {
-    "": Allowed(BASE | {"dynmetrics"} | {f"dynmetrics.{name}" for name in DOMAINS}, READERS),
+    "": Allowed(
+        BASE | {"dynmetrics"} | {f"dynmetrics.{name}" for name in DOMAINS},
+        READERS | {"dynmetrics.training"},
+    ),
     "core": Allowed(BASE | {"torchmetrics"}, {"numpy", "scipy"}),
     "training": Allowed(BASE | {"dynmetrics.training"}, TABLES | {"dynmetrics.plot"}),
     "plot": Allowed(BASE | {"dynmetrics.plot"}, {"numpy", "matplotlib"}),
@@ -189,6 +192,7 @@ def test_the_rules_can_fail(place: str, source: str) -> None:
         ("training/a.py", inside("from dynmetrics.plot import plot_curve")),
         ("plot/a.py", "from dynmetrics.core.checks import refuse\n" + inside("import matplotlib")),
         ("__main__.py", "import dynmetrics\nfrom dynmetrics.temporal import Accuracy"),
+        ("__init__.py", inside("from dynmetrics.training import History")),
         ("core/a.py", "\n" * LINES),
     ],
 )

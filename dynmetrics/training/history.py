@@ -16,6 +16,7 @@ from dynmetrics.training.records import (
     Record,
     Value,
     append_line,
+    axis_letters,
     content_to_continue,
     entries,
     number,
@@ -77,7 +78,7 @@ class History:
         """The run to which the next records belong."""
         if self.path is not None:
             self._take(content_to_continue(self.path), self.path)
-        self.add_directions(directions or {})
+        self.add_directions({} if directions is None else directions)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> History:
@@ -120,13 +121,11 @@ class History:
         """
         if not isinstance(results, Mapping):
             raise refuse("results", "a mapping from names to numbers", describe(results))
-        if not isinstance(axes, Mapping | None):
-            raise refuse("axes", "a mapping from names to axis letters, or None", describe(axes))
         if not isinstance(stage, str) or not stage:
             raise refuse("stage", "the name of a stage", describe(stage))
         place = whole("epoch", epoch), whole("step", epoch if step is None else step)
         numbers = {str(name): number(str(name), value) for name, value in results.items()}
-        known = {name: "".join(letters).lower() for name, letters in (axes or {}).items()}
+        known = axis_letters(axes)
         letters = {n: known[n] for n, v in numbers.items() if isinstance(v, list) and n in known}
         record = Record(*place, stage, numbers, letters, self.run)
         self._append(asdict(record))
@@ -161,6 +160,9 @@ class History:
 
     def add_directions(self, directions: Mapping[str, bool | None]) -> None:
         """Note for names of results whether higher is better."""
+        known = directions.values() if isinstance(directions, Mapping) else ["none"]
+        if any(value is not None and not isinstance(value, bool) for value in known):
+            raise refuse("directions", "names with True, False or None", describe(directions))
         new = {k: v for k, v in directions.items() if k not in self.directions}
         if new:
             self.directions.update(new)

@@ -105,7 +105,7 @@ class MetricsCallback(Callback):
             ValueError: for a result that has no direction.
         """
         directions = self._suites.directions
-        higher = directions.get(re.sub(r"_loader\d+_", "_", name, count=1))
+        higher = directions.get(re.sub(r"_loader\d+_", "_", str(name), count=1))
         if higher is None:
             known = [key for key, value in directions.items() if value is not None]
             raise refuse("name", f"a result with a direction: {known}", describe(name))

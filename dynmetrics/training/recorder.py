@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dynmetrics.core.checks import describe, refuse
+from dynmetrics.core.checks import check_choice, describe, refuse
 
 
 class ActivationRecorder:
@@ -61,10 +61,13 @@ class ActivationRecorder:
         reduce: Callable[[Tensor], Tensor] | None = None,
         time: str = "calls",
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise refuse("model", "a torch module", describe(model))
         if hasattr(model, "_orig_mod"):
             raise refuse("model", "the module that was compiled, model._orig_mod", describe(model))
-        if time not in ("calls", "output"):
-            raise refuse("time", "'calls' or 'output'", describe(time))
+        check_choice("time", time, ("calls", "output"))
+        if reduce is not None and not callable(reduce):
+            raise refuse("reduce", "a function of a tensor, or None", describe(reduce))
         inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
         self._layers = _checked_layers(dict(inner.named_modules()), layers)
         self._modules = {name: inner.get_submodule(name) for name in self._layers}
@@ -152,11 +155,12 @@ def _checked_layers(
     known: Mapping[str, nn.Module], layers: Sequence[str] | Mapping[str, str | Sequence[str]]
 ) -> dict[str, list[str]]:
     """For every module's name the names of its layers in the order of calls."""
-    if isinstance(layers, str):
-        raise refuse("layers", "a sequence or a mapping of names", describe(layers))
-    if not isinstance(layers, (Mapping, Sequence)):
+    if isinstance(layers, str) or not isinstance(layers, (Mapping, Sequence)):
         raise refuse("layers", "a sequence or a mapping of names", describe(layers))
     pairs = layers.items() if isinstance(layers, Mapping) else [(name, name) for name in layers]
+    for name, own in pairs:
+        if not isinstance(name, str) or not isinstance(own, Sequence):
+            raise refuse("layers", "names, or lists of names", f"{name!r}: {describe(own)}")
     named = {name: [own] if isinstance(own, str) else list(own) for name, own in pairs}
     missing = [name for name, own in named.items() if name not in known or not own]
     if missing or not named:

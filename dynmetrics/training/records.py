@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,19 @@ def _real_array(name: str, value: Any) -> Any:
     if array is None or array.dtype.kind not in "biuf":
         raise refuse(name, "real numbers", describe(value))
     return array.astype(np.float64)
+
+
+def axis_letters(axes: Any) -> dict[str, str]:
+    """The letters of every curve as one word."""
+    if axes is None:
+        return {}
+    if isinstance(axes, Mapping):
+        named = {name: list(own) for name, own in axes.items() if isinstance(own, Sequence)}
+        if len(named) == len(axes) and all(
+            isinstance(x, str) for own in named.values() for x in own
+        ):
+            return {name: "".join(own).lower() for name, own in named.items()}
+    raise refuse("axes", "a mapping from names to axis letters, or None", describe(axes))
 
 
 def whole(argument: str, value: Any) -> int:
