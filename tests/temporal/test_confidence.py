@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dynmetrics.core import MetricSuite, StreamingMetric
 from dynmetrics.temporal import (
@@ -36,6 +34,7 @@ from tests.golden_cases import (
     temporal_case,
     temporal_cases,
 )
+from tests.memory import TensorMemory
 from tests.reference import row_values as definition
 from tests.temporal.batches import CLASSES, as_arrays, bad_inputs, logits_and_labels, refused
 
@@ -360,37 +359,6 @@ def test_padded_batches_of_samples_need_a_mask() -> None:
     assert confidence_over_time(logits, labels, mask, details=True)["guess_n"].tolist() == [2, 2, 1]
 
 
-class _Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows how many bytes of new tensors are alive."""
-
-    def __init__(self, *given: Tensor) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.alive = self.peak = 0
-        self.known = {tensor.untyped_storage()._cdata for tensor in given}
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(tensor, Tensor):
-                self._meet(tensor.untyped_storage())
-        return result
-
-    def _meet(self, storage: Any) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key in self.known:
-            return
-        self.known.add(key)
-        self.alive += size
-        self.peak = max(self.peak, self.alive)
-        weakref.finalize(storage, self._forget, key, size)
-
-    def _forget(self, key: int, size: int) -> None:
-        self.known.discard(key)
-        self.alive -= size
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("layout", ["BTC", "BCT"])
 def test_no_second_tensor_of_the_size_of_the_logits_is_made(
@@ -399,7 +367,7 @@ def test_no_second_tensor_of_the_size_of_the_logits_is_made(
     logits = torch.randn(64, 30, 1000).to(dtype).permute(["BTC".index(a) for a in layout])
     labels = torch.randint(0, 1000, (64, 30))
     accuracy, confidence = TemporalAccuracy(top_k=(1, 3, 5)), TemporalConfidence()
-    with _Memory(logits, labels) as memory:
+    with TensorMemory() as memory:
         rows = row_statistics(logits, labels, layout=layout)
         accuracy.update(rows, None)
         confidence.update(rows, None)
