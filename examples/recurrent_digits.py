@@ -191,42 +191,44 @@ def finish(history: History, folder: Path) -> None:
 
 def draw_accuracy(results: Mapping[str, Any], path: Path) -> None:
     """Accuracy over time with Wilson's interval, above the number of labels it rests on."""
-    blue, vermilion, amber, grey = "#0072B2", "#D55E00", "#E69F00", "#4D4D4D"
+    blue, vermilion, green, grey = "#0072B2", "#D55E00", "#00785A", "#4D4D4D"
     small = {"color": grey, "fontsize": 8, "ha": "center"}
     times = [DT * t for t in range(T + N_RESIDUAL)]
     figure = optional("matplotlib.figure", "plot").Figure((7.2, 4.8), layout="constrained", dpi=200)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(5, 1))
 
     # When the images are shown, and when no answer is asked for.
-    for i, pattern in enumerate(PATTERNS, 1):
+    ordinals = ("first", "second", "last")
+    for ordinal, pattern in zip(ordinals, PATTERNS, strict=True):
         off = DT * int(presentation_mask(pattern, T).sum())
-        top.axvspan(0, off, color=amber, alpha=0.12, linewidth=0)
-        top.text(off, 1.01, f"{i}/{len(PATTERNS)} off", **small)
-    top.text(0, 1.01, "images on", **small)
+        top.axvspan(0, off, color="black", alpha=0.04, linewidth=0)
+        top.text(off, 1.015, f"{ordinal} third off", **small)
+    top.text(0, 1.015, "all images on", **small)
     arrival = DT * N_RESIDUAL
     answer = arrival + REACTION_TIME
     for start, end, text in ((0, arrival, "residual\nsteps"), (arrival, answer, "reaction\ntime")):
         top.annotate("", (start, 0.9), (end, 0.9), arrowprops={"arrowstyle": "<->", "color": grey})
-        top.text((start + end) / 2, 0.92, text, **small)
-    top.axhline(0.1, color=grey, linestyle=":", linewidth=1)
+        top.text((start + end) / 2, 0.915, text, **small)
+    top.axhline(0.1, color=grey, linestyle=(0, (1, 2)), linewidth=1)
     top.text(times[-1], 0.115, "chance", **small)
 
-    for name, ending, colour, line, label in (
-        ("accuracy_top1", "_top1", blue, "-", "accuracy, images with a label at the time"),
-        ("memory_accuracy", "", vermilion, "--", "accuracy, all images at all times"),
+    for name, ending, colour, marker, label in (
+        ("accuracy_top1", "_top1", blue, "o-", "accuracy where an answer is asked for"),
+        ("memory_accuracy", "", vermilion, "s--", "accuracy of all images at all times"),
     ):
         family, _, _ = name.partition("_")
         curve = torch.tensor(results[f"val_{name}"])
         low, high = (results[f"val_{family}_{bound}{ending}"] for bound in ("low", "high"))
         known = ~curve.isnan()
         top.fill_between(times, low, high, where=known, color=colour, alpha=0.2, linewidth=0)
-        top.plot(times, curve, line, marker="o", markersize=4, color=colour, label=label)
+        top.plot(times, curve, marker, markersize=4, color=colour, label=label)
     confidence = results["val_confidence_guess"]
-    top.plot(times, confidence, ":", color="#00785A", label="confidence of the guesses")
-    top.set(ylim=(0, 1), ylabel="share, with 95 % interval")
-    top.legend(frameon=False, loc=(0.4, 0.2))
+    top.plot(times, confidence, "-.", linewidth=1.2, color=green, label="confidence of the guesses")
+    top.set(ylim=(0, 1), ylabel="accuracy (95 % interval), confidence")
+    top.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.62, 0.14))
     bottom.bar(times, results["val_accuracy_valid"], width=0.7 * DT, color=blue)
     bottom.set(xlabel="time since the onset of the image (ms)", ylabel="labels", xticks=times[::2])
+    figure.align_ylabels()
     for axis in (top, bottom):
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
