@@ -35,6 +35,7 @@ from dynmetrics.representation.splits import (
     checked_rows,
     finite_rows,
     held_out,
+    trainable,
 )
 
 
@@ -170,8 +171,7 @@ class AttentiveProbe(SplitMetric):
 
     def fit_rows(self) -> Rows:
         """The rows of the train split that can be trained on, in an order of their own."""
-        train = self.kept("train")
-        train = train.chosen(finite_rows(train) & (train.target < self.num_classes))
+        train = trainable(self.kept("train"), self.num_classes)
         order = row_priorities(self.seed, train.features, train.target).sort().indices
         return Rows(train.features[order], train.target[order], train.ids[order])
 

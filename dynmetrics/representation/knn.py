@@ -19,8 +19,9 @@ from dynmetrics.core.checks import (
 from dynmetrics.core.exchange import Exchange, HomeExchange, NoExchange
 from dynmetrics.core.metric import Axes
 from dynmetrics.core.sync import Shares
+from dynmetrics.representation.distances import nearest_by_distance
 from dynmetrics.representation.features import check_flag, check_number
-from dynmetrics.representation.neighbours import METRICS, around, joined, nearest
+from dynmetrics.representation.neighbours import METRICS, Frame, joined, nearest
 from dynmetrics.representation.splits import (
     AVERAGES,
     Probe,
@@ -31,6 +32,7 @@ from dynmetrics.representation.splits import (
     checked_rows,
     finite_rows,
     storage_of,
+    trainable,
 )
 from dynmetrics.representation.votes import WEIGHTS, Verdict, neighbour_weights, vote
 
@@ -48,7 +50,8 @@ class KNNAccuracy(SplitMetric):
         temperature: of the weights; the smaller, the more the nearest count.
         center: subtract the mean train feature first, so that a component which all inputs share
             does not dominate the cosine.
-        num_classes: the number of classes, if known; never fewer than the labels of the bank show.
+        num_classes: the number of classes. A label not below it is left out of the bank, and wrong
+            in the test split. By default there are as many as the largest label of the bank shows.
         metric: "cosine", "euclidean" or "dot"; a zero vector has the cosine 0 to everything.
         weights: "exp", exp(similarity / temperature); "uniform"; or "inverse",
             1 / (distance + temperature).
@@ -200,11 +203,11 @@ class KNNAccuracy(SplitMetric):
         return HomeExchange(shares.exchange, self.device)
 
     def _splits(self) -> tuple[Rows, Rows]:
-        """The bank, without rows that are not finite, and the test rows."""
+        """The bank, without rows that cannot vote, and the test rows."""
         bank, test = self.kept("train"), self.kept("test")
         if self.leave_one_out and self._shares is None and not self.test_target:
             test = bank
-        return bank.chosen(finite_rows(bank)), test
+        return trainable(bank, self.num_classes), test
 
     def _verdict(self, bank: Rows, test: Rows) -> Verdict:
         """What the bank says of the test rows."""
@@ -216,30 +219,21 @@ class KNNAccuracy(SplitMetric):
         finite = finite_rows(test)
         rows = bank.features.reshape(-1, width)
         queries = torch.where(finite.unsqueeze(1), test.features, 0).reshape(-1, width)
-        centre = None
-        if self._is_centred:
-            centre = ranks.reduce(rows.sum(0, dtype=torch.float64), "sum") / total
-        keys = nearest(
-            around(rows, centre),
-            around(queries, centre),
-            min(self.k, total),
-            self.metric,
-            first=int(sizes[: ranks.rank].sum()),
-            bank_ids=bank.ids if self.leave_one_out else None,
-            query_ids=test.ids if self.leave_one_out else None,
-        )
-        keys, labels = joined(keys, bank.target, int(sizes[: ranks.rank].sum()), ranks)
-        classes = max(int(labels.max()) + 1 if labels.numel() else 1, self.num_classes or 0)
-        weights = neighbour_weights(keys, self.metric, self.weights, self.temperature)
+        frame = Frame.of(rows, queries, self.metric, self.center, total, ranks)
+        first, k = int(sizes[: ranks.rank].sum()), min(self.k, total)
+        ids = (bank.ids, test.ids) if self.leave_one_out else (None, None)
+        if self.metric == "euclidean":
+            keys, unit = nearest_by_distance(rows, queries, k, frame, first, *ids)
+        else:
+            keys, unit = nearest(rows, queries, k, self.metric, frame, first, *ids)
+        keys, labels = joined(keys, bank.target, first, ranks)
+        weights = neighbour_weights(keys, self.metric, self.weights, self.temperature, unit)
+        highest = bank.target.amax() if len(bank.target) else self.seen.new_tensor(0)
+        classes = self.num_classes or int(ranks.reduce(highest, "max")) + 1
         verdict = vote(weights, labels, test.target, classes)
         # No vote at all is no prediction.
         heard = finite & (weights.sum(1) > 0)
         return Verdict(verdict.predictions, torch.where(heard, verdict.rank, _NOWHERE))
-
-    @property
-    def _is_centred(self) -> bool:
-        """Distances do not depend on the origin, but their digits do."""
-        return self.center or self.metric == "euclidean"
 
 
 def knn_accuracy(

@@ -21,6 +21,7 @@ from dynmetrics.core.state import BY_DATA, GROWS
 from dynmetrics.representation.features import check_number, checked_features, effective_rank
 
 DELTA_MODES = ("absolute", "relative")
+_MOST_GROUPS = 1 << 20
 
 
 class LiDAR(StreamingMetric):
@@ -41,7 +42,8 @@ class LiDAR(StreamingMetric):
         delta_mode: "absolute", or "relative" to the mean variance within classes, which makes the
             value independent of scale.
         num_groups: the number of groups whose views arrive apart. Without it there are as many as
-            the largest group seen, which `update` has to read from the device.
+            the largest group seen, which `update` has to read from the device, and which must be
+            below 2^20: a table of all groups up to it is kept, so number them without gaps.
         kwargs: `network_output`, and the options of `torchmetrics.Metric`.
 
     `update` takes `features` (N, Q, D), whole groups of Q >= 2 views, where Q may differ between
@@ -154,6 +156,8 @@ class LiDAR(StreamingMetric):
             self.accumulate()
             return
         groups = self.num_groups or max(int(group.max()) + 1, 0)
+        if not self.num_groups and groups > _MOST_GROUPS:
+            raise refuse("group", f"numbers below {_MOST_GROUPS}, or num_groups", str(groups - 1))
         counted = (group >= 0) & (group < groups)
         values = torch.where(counted.unsqueeze(1), features, 0).to(self.sums.dtype)
         place = group.clamp(0, max(groups - 1, 0))

@@ -34,6 +34,7 @@ from dynmetrics.representation.splits import (
     finite_rows,
     held_out,
     storage_of,
+    trainable,
 )
 
 TASKS = ("classification", "regression")
@@ -58,8 +59,8 @@ class LinearProbe(SplitMetric):
         solver: of classification, "lbfgs" or "moments". Regression always is from moments.
         penalize_bias: in regression, also shrink the intercept by 1 / (1 + ridge), as torch_world
             does: targets far from 0 are then missed by a share of their mean.
-        num_classes: the number of classes, for `solver="moments"`. A label not below it is never
-            predicted: it is left out of the train split, and wrong in the test split.
+        num_classes: the number of classes, which `solver="moments"` must know. A label not below it
+            is never predicted: it is left out of the train split, and wrong in the test split.
         iterations: at most so many steps of L-BFGS.
         capacity: the most rows to keep of either split; more are an error.
         holdout: the share of the train split that several `ridge` are compared on. Rows are held
@@ -224,8 +225,7 @@ class LinearProbe(SplitMetric):
             n, ridge, linear = self._fitted_to_moments()
             classes = self.task == "classification"
             return n, ridge, Classifier.of_all(linear) if classes else linear
-        train = self.kept("train")
-        train = train.chosen(finite_rows(train))
+        train = trainable(self.kept("train"), self.num_classes)
         ridge, classifier = choose_classifier(train, self.ridges, self.iterations, self.holdout)
         return len(train.target), ridge, classifier
 

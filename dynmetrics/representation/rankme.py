@@ -50,7 +50,7 @@ class RankMe(StreamingMetric):
             it is as exact as the singular value decomposition, for any spectrum, and keeps its
             value in float32 after `set_dtype(torch.float32)`, where a device has no float64.
         products: "float64", or "float32" with sums in float64, in half the time: right to 1e-6 for
-            a healthy spectrum, and too high by percents for a collapsed one.
+            a healthy spectrum, to 2e-3 for one that falls by a factor of 1e6.
         kwargs: `network_output`, and the options of `torchmetrics.Metric`.
 
     `update` takes `features` (N, D).
@@ -64,8 +64,9 @@ class RankMe(StreamingMetric):
 
     References:
         Garrido et al., "RankMe", ICML 2023. Equal to the singular value decomposition in float64
-        (torch_world `rankme`) to 1e-6 for spectra of any condition and for low rank; for features
-        that have collapsed to rank 1 to 1e-5 (`state="qr"` also there to 1e-9).
+        (torch_world `rankme`) to 1e-6 for spectra of any condition and for exact low rank; for low
+        rank up to the rounding of float32, which is a spectrum of its own below the reach of a Gram
+        matrix, to 2e-5 (`state="qr"` also there to 1e-9).
 
     Example:
         >>> import torch

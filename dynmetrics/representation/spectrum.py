@@ -7,6 +7,8 @@ from torch import Tensor
 
 # Eigenvalues of a float64 Gram matrix below this share of the largest are its rounding errors.
 _NOISE = 0.25 * torch.finfo(torch.float64).eps
+# No eigenvalue is negative but by rounding, which is as large on the other side of 0.
+_BOTH_SIDES = 2
 
 
 def gram_spectrum(gram: Tensor, rank: int) -> Tensor:
@@ -15,8 +17,9 @@ def gram_spectrum(gram: Tensor, rank: int) -> Tensor:
         return gram.new_zeros(0)
     if not bool(gram.isfinite().all()):
         return gram.new_full((rank,), torch.nan)
-    values = torch.linalg.eigvalsh(gram).flip(0)[:rank]
-    return torch.where(values > _NOISE * values[0], values, 0.0).sqrt()
+    values = torch.linalg.eigvalsh(gram).flip(0)
+    noise = torch.maximum(_NOISE * values[0], -_BOTH_SIDES * values[-1])
+    return torch.where(values > noise, values, 0.0)[:rank].sqrt()
 
 
 def batch_factor(features: Tensor) -> Tensor:

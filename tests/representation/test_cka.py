@@ -131,3 +131,15 @@ def test_features_that_are_not_finite(unbiased: bool) -> None:
     x, y = torch.randn(20, 3), torch.randn(20, 3)
     y[3, 1] = torch.inf
     assert np.isnan(linear_cka(x, y, unbiased))
+
+
+@pytest.mark.parametrize("scale", [2.0**-70, 2.0**70])
+def test_the_scale_of_features_decides_nothing(scale: float) -> None:
+    """Squares of such float32 numbers leave their range."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(30, 4, generator=generator), torch.randn(30, 3, generator=generator)
+    for unbiased in (False, True):
+        plain, scaled = LinearCKA(unbiased=unbiased), LinearCKA(unbiased=unbiased)
+        plain.update(x, y)
+        scaled.update(scale * x, y)
+        assert float(scaled.compute()) == pytest.approx(float(plain.compute()), rel=1e-9)

@@ -8,10 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from dynmetrics.core import StreamingMetric
+from dynmetrics.core.exchange import NoExchange
 from dynmetrics.representation import KNNAccuracy, knn_accuracy
-from dynmetrics.representation.neighbours import ABSENT, decoded, keys_of, merged, nearest
+from dynmetrics.representation.distances import nearest_by_distance
+from dynmetrics.representation.neighbours import ABSENT, Frame, decoded, keys_of, merged, nearest
 from dynmetrics.representation.votes import neighbour_weights
 from tests.contract import Batch, MetricContract, quietly
 from tests.golden_cases import Case, world_cases
@@ -170,6 +173,14 @@ def test_golden_values(case: Case, storage: str) -> None:
 # ---------------------------------------------------------------------------- the search
 
 
+def found(bank: Tensor, queries: Tensor, k: int, metric: str, **options: Any) -> Tensor:
+    """The keys of the nearest rows."""
+    frame = Frame.of(bank, queries, metric, False, len(bank), NoExchange())
+    if metric == "euclidean":
+        return nearest_by_distance(bank, queries, k, frame, **options)[0]
+    return nearest(bank, queries, k, metric, frame, **options)[0]
+
+
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (5, 9), (64, 3), (65, 64), (3000, 20)])
 def test_the_search_is_exact(metric: str, n: int, k: int) -> None:
@@ -177,7 +188,7 @@ def test_the_search_is_exact(metric: str, n: int, k: int) -> None:
     # Whole numbers make ties common and products exact.
     bank = torch.tensor(rng.integers(-2, 3, (n, 4)), dtype=torch.float32)
     queries = torch.tensor(rng.integers(-2, 3, (300, 4)), dtype=torch.float32)
-    similarity, index = decoded(nearest(bank, queries, k, metric))
+    similarity, index = decoded(found(bank, queries, k, metric))
     x, q = bank.double(), queries.double()
     if metric == "cosine":
         x, q = (v / v.norm(dim=1, keepdim=True).clamp(min=1e-9) for v in (x, q))
@@ -198,15 +209,15 @@ def test_blocks_and_parts_are_no_borders(monkeypatch: pytest.MonkeyPatch) -> Non
     bank = torch.tensor(rng.integers(-1, 2, (1000, 5)), dtype=torch.float32)
     queries = torch.tensor(rng.integers(-1, 2, (50, 5)), dtype=torch.float32)
     ids, own = torch.arange(1000), torch.arange(50)
-    whole = nearest(bank, queries, 7, "dot", bank_ids=ids, query_ids=own)
+    whole = found(bank, queries, 7, "dot", bank_ids=ids, query_ids=own)
     halves = [
-        nearest(bank[a:b], queries, 7, "dot", first=a, bank_ids=ids[a:b], query_ids=own)
+        found(bank[a:b], queries, 7, "dot", first=a, bank_ids=ids[a:b], query_ids=own)
         for a, b in ((500, 1000), (0, 500))
     ]
     assert torch.equal(merged(*halves), whole)
     for name, size in (("_PART", 128), ("_BLOCK", 64), ("_QUERIES", 7)):
         monkeypatch.setattr(f"dynmetrics.representation.neighbours.{name}", size)
-    assert torch.equal(nearest(bank, queries, 7, "dot", bank_ids=ids, query_ids=own), whole)
+    assert torch.equal(found(bank, queries, 7, "dot", bank_ids=ids, query_ids=own), whole)
     assert not bool((decoded(whole)[1] == own.unsqueeze(1)).any())
 
 
@@ -227,6 +238,56 @@ def test_distances_far_from_the_origin() -> None:
     metric.update(x[:2], torch.tensor([0, 1]), split="train")
     metric.update(x[2:], torch.tensor([0]), split="test")
     assert float(metric.compute()["score"]) == 1.0
+
+
+def test_distances_within_clusters_far_apart() -> None:
+    """Around any one centre, the squares of 1e8 have no digit left for distances of 1."""
+    rng = np.random.default_rng(0)
+    centres = 1e8 * np.eye(4)
+    bank = np.repeat(centres, 40, 0) + rng.normal(size=(160, 4))
+    queries = np.repeat(centres, 10, 0) + rng.normal(size=(40, 4))
+    keys = found(torch.tensor(bank), torch.tensor(queries), 7, "euclidean")
+    distances = np.sqrt(((queries[:, None] - bank) ** 2).sum(2))
+    expected = distances.argsort(1)[:, :7]
+    assert decoded(keys)[1].tolist() == expected.tolist()
+    labels = rng.integers(0, 3, 160)
+    options: dict[str, Any] = {"k": 7, "metric": "euclidean", "weights": "inverse"}
+    predicted = definition.knn_predictions(bank, labels, queries, **options, temperature=0.07)
+    probe = knn_accuracy(
+        torch.tensor(bank),
+        torch.tensor(labels),
+        torch.tensor(queries),
+        torch.zeros(40).long(),
+        **options,
+        storage="float64",
+    )
+    assert probe.predictions.tolist() == predicted.tolist()
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot"])
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**-80, 2.0**66, 2.0**100])
+def test_the_scale_of_features_decides_nothing(scale: float, metric: str, center: bool) -> None:
+    """Squares of such float32 numbers leave their range."""
+    generator = torch.Generator().manual_seed(0)
+    bank, queries = (torch.randn(n, 8, generator=generator) for n in (90, 30))
+    labels = torch.arange(90) % 5
+    options: dict[str, Any] = {"k": 5, "metric": metric, "center": center, "weights": "uniform"}
+    plain = knn_accuracy(bank, labels, queries, labels[:30], **options)
+    scaled = knn_accuracy(scale * bank, labels, scale * queries, labels[:30], **options)
+    assert scaled.predictions.tolist() == plain.predictions.tolist()
+    assert scaled.score == plain.score
+
+
+def test_labels_of_any_size() -> None:
+    """Neither votes nor ranks take memory for classes that nobody has."""
+    x = torch.eye(3)
+    labels = torch.tensor([0, 10**11, 10**18])
+    metric = KNNAccuracy(k=2, temperature=0.1, top_k=2, average="macro")
+    metric.update(x, labels, split="train")
+    metric.update(x, labels, split="test")
+    assert float(metric.compute()["score"]) == 1.0
+    assert knn_accuracy(x, labels, x, labels, k=1).predictions.tolist() == labels.tolist()
 
 
 # ---------------------------------------------------------------------------- votes
@@ -279,6 +340,10 @@ def test_labels_that_are_masked_or_unknown() -> None:
     result = metric.compute()
     assert [int(result[n]) for n in ("n_train", "n_test")] == [2, 2]
     assert float(result["score"]) == 0.5
+    metric = KNNAccuracy(k=1, num_classes=5)
+    metric.update(x[:2], torch.tensor([5, 1]), split="train")
+    metric.update(x[:2], torch.tensor([5, 1]), split="test")
+    assert [float(value) for value in metric.compute().values()] == [0.5, 1, 2]
     probe = knn_accuracy(x, torch.tensor([0, 1, -1]), x, torch.tensor([0, -5, 9]), k=1)
     assert (probe.score, probe.predictions.tolist()) == (0.5, [0, 1, 0])
 

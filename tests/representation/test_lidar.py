@@ -215,3 +215,26 @@ def test_few_groups_give_a_warning() -> None:
     metric.update(torch.randn(3, 2, 8))
     with pytest.warns(UserWarning, match="of 3 groups of width 8"):
         metric.compute()
+
+
+def test_group_numbers_that_would_exhaust_memory() -> None:
+    metric = LiDAR()
+    x = torch.tensor([[0.0], [1.0], [4.0], [5.0], [9.0]])
+    metric.update(x[:4].repeat(2, 1), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3]))
+    before = metric.compute()
+    with pytest.raises(ValueError, match="group: expected numbers below 1048576, or num_groups"):
+        metric.update(x[:2], torch.tensor([0, 10**11]))
+    assert torch.equal(metric.compute(), before)
+    known = LiDAR(num_groups=2)
+    known.update(x, torch.tensor([0, 0, 1, 1, 10**11]))
+    with pytest.warns(UserWarning, match="1 views of a group above num_groups"):
+        known.compute()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [2.0**-60, 2.0**60])
+def test_relative_delta_is_free_of_scale(scale: float, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(12, 3, 4, generator=generator, dtype=dtype)
+    plain = lidar(z, delta_mode="relative")
+    assert lidar(scale * z, delta_mode="relative") == pytest.approx(plain, rel=1e-9)

@@ -192,11 +192,28 @@ def test_the_gram_matrix_is_as_good_as_the_svd(d: int, kind: str, dtype: torch.d
     """Larger D are in the benchmark: they take minutes."""
     z = features_with(spectrum_of(kind, d), 4 * d, dtype)
     expected = rankme(z)
-    for options, tolerance in (({}, 1e-6), ({"state": "qr"}, 1e-9)):
+    # Low rank up to the rounding of float32 is a spectrum that a Gram matrix does not hold.
+    reach = 2e-5 if kind.startswith("rank") and dtype is torch.float32 else 1e-6
+    for options, tolerance in (({}, reach), ({"state": "qr"}, 1e-9)):
         metric = RankMe(**options)  # type: ignore[arg-type]
         for part in z.split(100):
             metric.update(part)
         assert float(metric.compute()) == pytest.approx(expected, rel=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rank", [1, 2, 10])
+def test_exact_low_rank(rank: int, dtype: torch.dtype) -> None:
+    """The rounding of the Gram matrix reads as no direction at all."""
+    generator = torch.Generator().manual_seed(0)
+    factors = [
+        torch.randint(-9, 10, size, generator=generator) for size in ((800, rank), (rank, 200))
+    ]
+    z = (factors[0] @ factors[1]).to(dtype)
+    metric = RankMe()
+    for part in z.split(100):
+        metric.update(part)
+    assert float(metric.compute()) == pytest.approx(rankme(z), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["1e4", "1e8", "rank1", "rank4"])
@@ -212,14 +229,14 @@ def test_factors_in_float32(kind: str) -> None:
 
 @pytest.mark.parametrize("state", ["gram", "qr"])
 def test_a_float32_gram_matrix_would_not_do(state: str) -> None:
-    """Collapse to one direction: a float32 Gram reads several percents more."""
-    z = features_with(spectrum_of("rank1", 256), 1000, torch.float32)
+    """Half of a wide spectrum is lost in the rounding of a float32 Gram matrix."""
+    z = features_with(spectrum_of("1e6", 256), 1000, torch.float32)
     metric = RankMe(state=state)
     metric.update(z)
-    assert float(metric.compute()) == pytest.approx(rankme(z), rel=1e-5)
+    assert float(metric.compute()) == pytest.approx(rankme(z), rel=1e-6)
     rough = RankMe(products="float32")
     rough.update(z)
-    assert float(rough.compute()) > 1.01 * rankme(z)
+    assert abs(float(rough.compute()) / rankme(z) - 1) > 1e-3
 
 
 def test_products_in_float32_do_for_a_healthy_spectrum() -> None:
@@ -320,3 +337,16 @@ def test_the_state_does_not_grow_with_the_features() -> None:
     for _ in range(20):
         metric.update(torch.randn(100, 16))
     assert metric.memory_bytes() == 8 * (16 * 16 + 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"center": True}, {"state": "qr"}, {"spectrum": "eigen"}])
+@pytest.mark.parametrize("scale", [2.0**-70, 2.0**70])
+def test_the_scale_of_features_decides_nothing(scale: float, options: dict[str, Any]) -> None:
+    """Squares of such float32 numbers leave their range."""
+    z = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    values = []
+    for factor in (1.0, scale):
+        metric = RankMe(**options)
+        metric.update(factor * z)
+        values.append(float(metric.compute()))
+    assert values[1] == pytest.approx(values[0], rel=1e-9)
