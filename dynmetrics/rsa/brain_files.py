@@ -17,8 +17,10 @@ from torch import Tensor
 
 from dynmetrics.core.checks import describe, refuse
 from dynmetrics.rsa.brain_data import BrainRDMs
-from dynmetrics.rsa.conditions import listed, parsed_ids
-from dynmetrics.rsa.file_formats import Contents, Entry, opened
+from dynmetrics.rsa.conditions import listed
+from dynmetrics.rsa.file_entries import Contents, Entry
+from dynmetrics.rsa.file_formats import opened
+from dynmetrics.rsa.labels import ids_in, times_in
 from dynmetrics.rsa.vectors import check_symmetry, square, upper_triangle
 
 CONDITION_KEYS = ("conditions", "stimuli_name")
@@ -38,8 +40,9 @@ def load_brain_rdms(
     of the last two axes, and (S, sessions, Tb, K, K), which are averaged over sessions. MATLAB v7.3
     files hold their axes in reverse order and are turned; other files are turned if only that makes
     the last two axes equal. A half of zeros or NaN is filled from the other half; the diagonal is
-    set to 0. Ids are read from an entry "conditions" or "stimuli_name", times from "times" or
-    "time", where the file has them.
+    set to 0. Ids are read from an entry "conditions" or "stimuli_name": whole numbers of any dtype,
+    text, bytes, a MATLAB row, column, character matrix or cell array of text. Times of (S, Tb, K,
+    K) are read from "times" or "time".
 
     Args:
         path: the file. Its content decides what it is, not its name.
@@ -53,7 +56,8 @@ def load_brain_rdms(
     Raises:
         ValueError: for a file that is missing, damaged, not of these formats, a pickle, or declares
             more than it can hold; for an entry that is missing, ambiguous or no RDM; for asymmetric
-            or infinite RDMs. Nothing in the file is executed.
+            or infinite RDMs; for ids or times that are none, or of another number. Nothing in the
+            file is executed.
         ModuleNotFoundError: for HDF5 and MATLAB v7.3 without h5py.
 
     References:
@@ -79,20 +83,23 @@ def load_brain_rdms(
         array = entry.read()
         names = _first(contents, CONDITION_KEYS)
         times = _first(contents, TIME_KEYS)
-        labels = None if names is None else parsed_ids(names.name, names.read())
-        moments = None if times is None else times.read()
+        labels = None if names is None else ids_in(path.name, names.name, names.read())
+        moments = None if times is None else times_in(path.name, times.name, times.read())
     if array.dtype.kind not in "fiub":
         raise refuse(entry.name or "array", "real numbers", f"text of shape {array.shape}")
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype("float64")
     rdms = _halves(_arranged(torch.from_numpy(array), entry, transpose), entry.name)
     if labels is not None and len(labels) != rdms.shape[-1]:
         raise refuse("conditions", f"{rdms.shape[-1]} ids for {entry.name}", f"{len(labels)}")
-    if moments is not None and (rdms.ndim != 4 or moments.size != rdms.shape[1]):
-        moments = None
+    if moments is not None and rdms.ndim == 4 and len(moments) != rdms.shape[1]:
+        expected = f"{rdms.shape[1]} times for {entry.name}"
+        raise refuse(times.name if times else "times", expected, f"{len(moments)}")
     return BrainRDMs(
         rdms,
         labels,
         path.stem if entry.name == "" else entry.name,
-        None if moments is None else torch.from_numpy(moments.ravel()),
+        moments if rdms.ndim == 4 else None,
     )
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import describe, refuse
+from dynmetrics.core.checks import check_tensor, describe, refuse
 
 Id = int | str
 _NAMED = 10
+_LARGEST = torch.iinfo(torch.int64).max
 
 
 class Conditions:
@@ -87,31 +88,42 @@ class Conditions:
 
 
 def parsed_ids(argument: str, ids: Any) -> tuple[Id, ...]:
-    """Ids as a tuple of Python integers or of strings."""
+    """Ids as a tuple of Python integers from 0, within 64 bits, or of strings."""
     if isinstance(ids, int) and not isinstance(ids, bool):
         if ids < 1:
             raise refuse(argument, "at least one condition", describe(ids))
         return tuple(range(ids))
+    given = ids
     if isinstance(ids, Tensor):
-        ids = ids.tolist()
+        check_tensor(argument, ids)
+        ids = ids.tolist() if ids.ndim == 1 else None
     shape = getattr(ids, "shape", None)
     if isinstance(ids, (str, bytes)) or (shape is not None and len(shape) != 1):
-        raise refuse(argument, "a sequence of ids", describe(ids))
+        raise refuse(argument, "a sequence of ids", describe(given))
     if not isinstance(ids, Sequence) and shape is None:
-        raise refuse(argument, "a number of conditions or a sequence of ids", describe(ids))
+        raise refuse(argument, "a number of conditions or a sequence of ids", describe(given))
     if shape is not None:
         ids = ids.tolist()
     if all(isinstance(name, str) for name in ids):
         return tuple(str(name) for name in ids)
     try:
-        if any(isinstance(name, (bool, str)) for name in ids):
+        if any(isinstance(name, (bool, str)) or _is_truth_value(name) for name in ids):
             raise TypeError
-        return tuple(operator.index(name) for name in ids)
+        numbers = tuple(operator.index(name) for name in ids)
     except TypeError:
-        raise refuse(argument, "integers or strings, not both", describe(ids)) from None
+        raise refuse(argument, "integers or strings, not both", describe(given)) from None
+    outside = [number for number in numbers if not 0 <= number <= _LARGEST]
+    if outside:
+        raise refuse(argument, f"integers from 0 to {_LARGEST}, or strings", listed(outside))
+    return numbers
 
 
-def listed(ids: Sequence[Id]) -> str:
-    """The first few ids, for a message."""
+def _is_truth_value(name: Any) -> bool:
+    """Whether a tensor without axes holds a boolean, which counts as a number elsewhere."""
+    return isinstance(name, Tensor) and name.dtype is torch.bool
+
+
+def listed(ids: Sequence[object]) -> str:
+    """The first few ids or values, for a message."""
     names = ", ".join(map(repr, ids[:_NAMED]))
     return f"{names} and {len(ids) - _NAMED} more" if len(ids) > _NAMED else names

@@ -399,3 +399,234 @@ def test_import_loads_no_reader() -> None:
         "assert not [m for m in new if m.split('.')[0] in ('h5py', 'scipy', 'rsatoolbox')], new"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---------------------------------------------------------------------------- damaged bytes
+
+
+SMALL = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [2.0, 3.0, 0.0]])
+
+
+def test_no_damaged_byte_ends_the_process(tmp_path: Path) -> None:
+    """Each byte of a small file in turn, in a process of its own, for SciPy's reader crashes."""
+    cells = np.array(["cat", "dog", "car"], dtype=object)
+    texts = np.array(["cat", "dog", "horse"])
+    contents: dict[str, Any] = {
+        "cells": {"IT": SMALL, "conditions": cells},
+        "packed": {"IT": SMALL, "conditions": cells},
+        "texts": {"IT": SMALL.astype(np.uint8), "conditions": texts},
+        "struct": {"IT": SMALL, "notes": {"x": 1.0, "y": "text"}},
+        "v4": {"IT": SMALL, "conditions": texts},
+    }
+    paths = [tmp_path / f"{name}.mat" for name in contents]
+    for path, content in zip(paths, contents.values(), strict=True):
+        version, packed = "4" if path.stem == "v4" else "5", path.stem == "packed"
+        io.savemat(path, content, format=version, do_compression=packed)
+    paths.append(tmp_path / "a.npy")
+    np.save(paths[-1], SMALL)
+    command = [sys.executable, "-m", "tests.rsa.damage", *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for path, line in zip(paths, done.stdout.splitlines(), strict=True):
+        read, refused = map(int, line.split())
+        assert read + refused == 3 * path.stat().st_size
+        assert refused > path.stat().st_size // 2
+
+
+def test_checksums_of_torch_files_are_read(tmp_path: Path) -> None:
+    torch.save({"IT": torch.from_numpy(SMALL)}, tmp_path / "a.pt")
+    whole = (tmp_path / "a.pt").read_bytes()
+    number = np.float64(3.0).tobytes()
+    assert whole.count(number) == 2
+    (tmp_path / "a.pt").write_bytes(whole.replace(number, np.float64(4.0).tobytes()))
+    with pytest.raises(ValueError, match="does not agree with its checksum"):
+        load_brain_rdms(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize(
+    "dtype", ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "bool"]
+)
+def test_matlab_numbers_of_every_class(tmp_path: Path, order: str, dtype: str) -> None:
+    """As SciPy reads them, which is the independent reference here."""
+    sort = np.dtype(dtype)
+    values = (SMALL > 1).astype(sort) if dtype == "bool" else SMALL.astype(sort)
+    io.savemat(tmp_path / "a.mat", {"IT": values, "other": np.zeros((2, 0))})
+    raw = (tmp_path / "a.mat").read_bytes()
+    assert raw[126:128] == b"IM"
+    if order == ">":
+        (tmp_path / "a.mat").write_bytes(big_endian("IT", values))
+    np.testing.assert_array_equal(io.loadmat(tmp_path / "a.mat")["IT"], values)
+    found = load_brain_rdms(tmp_path / "a.mat", "IT").rdms.numpy()
+    np.testing.assert_array_equal(found, values)
+
+
+def big_endian(name: str, values: Any) -> bytes:
+    """A MATLAB file of version 5 as another kind of machine writes it."""
+    types = {"i1": 1, "u1": 2, "i2": 3, "u2": 4, "i4": 5, "u4": 6, "f4": 7, "f8": 9, "i8": 12,
+             "u8": 13, "b1": 2}  # fmt: skip
+    classes = {"f8": 6, "f4": 7, "i1": 8, "u1": 9, "i2": 10, "u2": 11, "i4": 12, "u4": 13,
+               "i8": 14, "u8": 15, "b1": 0x0209}  # fmt: skip
+
+    def element(kind: int, data: bytes) -> bytes:
+        return np.array([kind, len(data)], ">u4").tobytes() + data + bytes(-len(data) % 8)
+
+    sort = values.dtype.str[1:]
+    body = element(6, np.array([classes[sort], 0], ">u4").tobytes())
+    body += element(5, np.array(values.shape, ">i4").tobytes()) + element(1, name.encode())
+    body += element(types[sort], values.astype(values.dtype.newbyteorder(">")).tobytes("F"))
+    return b"MATLAB 5.0 MAT-file".ljust(124) + b"\x01\x00MI" + element(14, body)
+
+
+# ---------------------------------------------------------------------------- ids and times
+
+
+def with_conditions(folder: Path, form: str, conditions: Any) -> Path:
+    """A file of the RDMs `SMALL` and of conditions."""
+    path = folder / f"named.{form.removesuffix('4').removesuffix('73')}"
+    if form == "npz":
+        np.savez(path, IT=SMALL, conditions=conditions)
+    elif form == "h5":
+        with h5py.File(path, "w") as file:
+            file["IT"] = SMALL
+            file["conditions"] = conditions
+    elif form == "pt":
+        torch.save({"IT": torch.from_numpy(SMALL), "conditions": conditions}, path)
+    else:
+        content = {"IT": SMALL, "conditions": conditions}
+        io.savemat(path, content, format="4" if form == "mat4" else "5")
+    return path
+
+
+NUMBERS = np.array([7, 3, 250])
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<u2", ">u2", "u4", "u8", "i8", "f4", "f8"])
+@pytest.mark.parametrize("form", ["npz", "h5", "mat", "pt"])
+def test_ids_are_whole_numbers_of_any_dtype(tmp_path: Path, form: str, dtype: str) -> None:
+    ids: Any = NUMBERS.astype(dtype)
+    if form == "pt":
+        ids = torch.from_numpy(ids.astype(ids.dtype.newbyteorder("=")))
+    brain = load_brain_rdms(with_conditions(tmp_path, form, ids), "IT")
+    assert brain.conditions == (7, 3, 250)
+    assert all(type(name) is int for name in brain.conditions)
+
+
+@pytest.mark.parametrize("form", ["npz", "h5", "mat", "mat4"])
+@pytest.mark.parametrize("shape", [(1, 3), (3, 1)])
+def test_ids_as_a_matlab_row_or_column(tmp_path: Path, form: str, shape: tuple[int, int]) -> None:
+    path = with_conditions(tmp_path, form, NUMBERS.astype(float).reshape(shape))
+    assert load_brain_rdms(path, "IT").conditions == (7, 3, 250)
+
+
+def test_ids_beyond_the_digits_of_a_double(tmp_path: Path) -> None:
+    large = [2**53 + 1, 2**53 + 2, 2**63 - 1]
+    for form in ("npz", "h5", "mat"):
+        path = with_conditions(tmp_path, form, np.array(large, dtype=np.uint64))
+        assert load_brain_rdms(path, "IT").conditions == tuple(large)
+
+
+def test_ids_as_text(tmp_path: Path) -> None:
+    names = ["cat", "dog", "tree frog"]
+    texts = np.array(names)
+    forms: list[tuple[str, Any]] = [
+        ("npz", texts),
+        ("npz", np.char.encode(texts)),
+        ("npz", texts.reshape(1, 3)),
+        ("h5", np.char.encode(texts)),
+        ("h5", names),
+        ("pt", names),
+        ("pt", tuple(name.encode() for name in names)),
+        ("mat", texts),
+        ("mat4", texts),
+        ("mat", np.array(names, dtype=object)),
+        ("mat", np.array(names, dtype=object).reshape(3, 1)),
+    ]
+    for form, conditions in forms:
+        path = with_conditions(tmp_path, form, conditions)
+        assert load_brain_rdms(path, "IT").conditions == tuple(names)
+
+
+def test_text_beyond_ascii(tmp_path: Path) -> None:
+    names = np.array(["Bär", "Öl", "猫"], dtype=object)
+    path = with_conditions(tmp_path, "mat", names)
+    assert load_brain_rdms(path, "IT").conditions == ("Bär", "Öl", "猫")
+    path = with_conditions(tmp_path, "npz", np.array(["Bär", "Öl", "猫"]))
+    assert load_brain_rdms(path, "IT").conditions == ("Bär", "Öl", "猫")
+
+
+def test_text_of_matlab73(tmp_path: Path) -> None:
+    """Cells are references to numbers of two bytes, characters stand column by column."""
+    names = ["cat", "horse", "猫"]
+
+    def characters(file: Any, where: str, rows: list[str]) -> Any:
+        width = max(map(len, rows))
+        codes = [[ord(c) for c in row.ljust(width)] for row in rows]
+        item = file.create_dataset(where, data=np.array(codes, dtype=np.uint16).T)
+        item.attrs["MATLAB_class"] = np.bytes_("char")
+        return item
+
+    for form in ("cell", "matrix"):
+        with h5py.File(tmp_path / f"{form}.mat", "w", userblock_size=512) as file:
+            file["IT"] = SMALL
+            file["IT"].attrs["MATLAB_class"] = np.bytes_("double")
+            if form == "matrix":
+                characters(file, "conditions", names)
+            else:
+                parts = [characters(file, f"#refs#/{i}", [name]) for i, name in enumerate(names)]
+                refs = np.array([part.ref for part in parts], dtype=h5py.ref_dtype)
+                cells = file.create_dataset("conditions", data=refs.reshape(1, 3))
+                cells.attrs["MATLAB_class"] = np.bytes_("cell")
+        assert load_brain_rdms(tmp_path / f"{form}.mat", "IT").conditions == tuple(names)
+        assert load_brain_rdms(tmp_path / f"{form}.mat").conditions == tuple(names)
+
+
+def test_what_is_no_id_is_named(tmp_path: Path) -> None:
+    bad: list[tuple[str, Any, str]] = [
+        ("npz", np.array([1.0, 2.5, np.nan]), r"whole numbers .* got 2.5, nan"),
+        ("h5", np.array([1.0, np.inf, 2.0]), r"whole numbers .* got inf"),
+        ("npz", np.array([True, False, True]), "integers or strings"),
+        ("npz", np.array([1, 2, 2**63], dtype=np.uint64), "9223372036854775808"),
+        ("npz", np.zeros((2, 3)), r"one axis .* the shape \(2, 3\)"),
+        ("npz", np.array([b"a", b"\xff", b"c"]), "UTF-8"),
+        ("npz", np.array([1j, 2, 3]), "real numbers"),
+        ("npz", np.array([1, 2]), "3 ids for IT, got 2"),
+        ("npz", np.array([1, 2, 1]), "1 more than once"),
+        ("pt", ["a", 1, 2], "integers or strings, not both"),
+        ("pt", [2**70, 1, 2], "1180591620717411303424"),
+        ("mat", np.array(["a", 1.0, "c"], dtype=object), "text in every cell"),
+        ("mat", {"x": 1.0}, "real numbers or text"),
+    ]
+    for form, conditions, message in bad:
+        with pytest.raises(ValueError, match=f"^conditions: expected .*{message}"):
+            load_brain_rdms(with_conditions(tmp_path, form, conditions), "IT")
+
+
+def test_times_that_are_none(tmp_path: Path) -> None:
+    array = rdms(2, 3, 4, 4)
+    bad: list[tuple[Any, str]] = [
+        (["0 ms", "10 ms", "20 ms"], "times: expected finite numbers in a.npz, got '0 ms'"),
+        ([0.0, np.nan, 1.0], "times: expected finite numbers in a.npz, got 0.0, nan"),
+        ([0.0, 1.0], "times: expected 3 times for meg, got 2"),
+        (np.zeros((3, 2)), "times: expected times along one axis in a.npz"),
+        ([True, False, True], "times: expected finite numbers"),
+    ]
+    for times, message in bad:
+        np.savez(tmp_path / "a.npz", meg=array, times=times)
+        with pytest.raises(ValueError, match=message):
+            load_brain_rdms(tmp_path / "a.npz", "meg")
+    io.savemat(tmp_path / "a.mat", {"meg": array, "time": "late"})
+    with pytest.raises(ValueError, match="time: expected finite numbers in a.mat, got 'late'"):
+        load_brain_rdms(tmp_path / "a.mat", "meg")
+    for good in (np.array([[0, 10, 20]], dtype=np.uint16), np.array([[0.0], [10.0], [20.0]])):
+        io.savemat(tmp_path / "a.mat", {"meg": array, "times": good})
+        times = load_brain_rdms(tmp_path / "a.mat", "meg").times
+        assert times is not None
+        assert times.tolist() == [0, 10, 20]
+
+
+def test_an_entry_in_a_group_is_named_in_its_error(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["brain/IT"] = np.random.default_rng(0).random((4, 4))
+    with pytest.raises(ValueError, match="brain/IT: expected symmetric RDMs"):
+        load_brain_rdms(tmp_path / "a.h5", "brain/IT")
