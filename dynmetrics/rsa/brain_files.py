@@ -7,6 +7,7 @@ executed: pickles and object arrays are refused.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -21,10 +22,11 @@ from dynmetrics.rsa.conditions import listed
 from dynmetrics.rsa.file_entries import Contents, Entry
 from dynmetrics.rsa.file_formats import opened
 from dynmetrics.rsa.labels import ids_in, times_in
-from dynmetrics.rsa.vectors import check_symmetry, square, upper_triangle
+from dynmetrics.rsa.vectors import check_symmetry, rdm_vectors, square, upper_triangle
 
 CONDITION_KEYS = ("conditions", "stimuli_name")
 TIME_KEYS = ("times", "time")
+_VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
 
 def load_brain_rdms(
@@ -107,12 +109,14 @@ def save_submission(path: str | PathLike[str], **rdms: Tensor) -> None:
     """RDMs of a model in a file that the scorer of the Algonauts 2019 challenge reads.
 
     Args:
-        path: ".mat" (version 5) or ".npy" (an array with named fields, without pickles).
+        path: ".mat" (version 5) or ".npy" (an array with named fields, without pickles), in a
+            folder that exists: none is made. A file of this name is replaced.
         rdms: (K, K) each, by the scorer's names: `EVC_RDMs` and `IT_RDMs`, or `MEG_RDMs_early` and
-            `MEG_RDMs_late`. Other names are written as well.
+            `MEG_RDMs_late`. Other names are written as well, if MATLAB would take them.
 
     Raises:
-        ValueError: for RDMs that are not square, symmetric and finite, or differ in size.
+        ValueError: for a folder that is missing, names that no variable of MATLAB can have, and
+            RDMs that are not square, symmetric and finite, or differ in size.
 
     Example:
         >>> import tempfile
@@ -132,8 +136,13 @@ def save_submission(path: str | PathLike[str], **rdms: Tensor) -> None:
     path = Path(path)
     if path.suffix not in (".mat", ".npy"):
         raise refuse("path", "a name that ends in .mat or .npy", describe(str(path)))
+    if not path.parent.is_dir() or path.is_dir():
+        raise refuse("path", "a file in a folder that exists", describe(str(path)))
     if not rdms:
         raise refuse("rdms", "at least one RDM by name", "none")
+    unfit = [name for name in rdms if not _VARIABLE.fullmatch(name)]
+    if unfit:
+        raise refuse("rdms", "names such as IT_RDMs, of at most 63 letters", listed(unfit))
     arrays = {name: _submitted(name, rdm).numpy() for name, rdm in rdms.items()}
     sizes = {len(array) for array in arrays.values()}
     if len(sizes) > 1:
@@ -150,10 +159,11 @@ def save_submission(path: str | PathLike[str], **rdms: Tensor) -> None:
 
 
 def _submitted(name: str, rdm: Any) -> Tensor:
-    vectors = BrainRDMs(rdm).vectors().cpu()
-    if rdm.ndim != 2 or not bool(vectors.isfinite().all()):
+    rdm = getattr(rdm, "rdms", rdm)
+    vectors = rdm_vectors(name, rdm).detach().cpu()
+    if rdm.ndim != 2 or rdm.shape[0] != rdm.shape[1] or not bool(vectors.isfinite().all()):
         raise refuse(name, "one finite RDM (K, K)", describe(rdm))
-    return square(vectors[0, 0])
+    return square(vectors)
 
 
 def _first(contents: Contents, names: tuple[str, ...]) -> Entry | None:

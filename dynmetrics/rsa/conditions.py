@@ -16,12 +16,17 @@ _NAMED = 10
 _LARGEST = torch.iinfo(torch.int64).max
 
 
+def on_host(tensor: Tensor) -> bool:
+    """Whether reading a tensor waits for nothing."""
+    return tensor.device.type == "cpu"
+
+
 class Conditions:
     """The ids of conditions, in the order of the RDM, and the way from ids to rows.
 
     Args:
         argument: the name under which errors speak of the ids.
-        ids: their number, for the ids 0 to K - 1, or the ids: integers or strings, not both.
+        ids: their number, for the ids 0 to K - 1, or the ids: integers from 0 or strings, not both.
     """
 
     def __init__(self, argument: str, ids: Any) -> None:
@@ -41,15 +46,21 @@ class Conditions:
     ) -> tuple[Tensor, Tensor | None]:
         """The row of each of `n` given ids, int64 (n,), and whether it is known, bool (n,).
 
-        Ids in a sequence are checked here, and None says that all are known. Those in a tensor are
-        not read, on whatever device: an unknown one has row 0 and is marked.
+        Ids on the host are checked here, and None says that all are known. A tensor elsewhere is
+        not read, for that would wait for the device: an unknown id has row 0 and is marked.
         """
         if isinstance(given, Tensor):
-            if given.shape != (n,) or given.is_floating_point() or given.is_complex():
+            number = not (given.is_floating_point() or given.is_complex())
+            if given.shape != (n,) or not number or given.dtype is torch.bool:
                 raise refuse(argument, f"integer ids of shape ({n},)", describe(given))
             if given.device not in (device, torch.device("cpu")):
                 raise refuse(argument, f"ids on the host or on {device}", describe(given))
-            return self.rows_of_tensor(argument, given.to(device, non_blocking=True))
+            if not on_host(given):
+                return self.rows_of_tensor(argument, given.to(device, non_blocking=True))
+            places, known = self.rows_of_tensor(argument, given)
+            if not bool(known.all()):
+                raise self._unknown(argument, given[~known].tolist())
+            return places.to(device, non_blocking=True), None
         if isinstance(given, int):
             # Elsewhere a number stands for the ids 0 to n - 1; here it would hide a mistake.
             raise refuse(argument, f"{n} ids, one for each row of the batch", describe(given))
@@ -59,9 +70,7 @@ class Conditions:
         try:
             found = [self.row_of[name] for name in ids]
         except KeyError:
-            unknown = sorted({i for i in ids if i not in self.row_of}, key=str)
-            known = f"ids among {listed(self.ids)}"
-            raise refuse(argument, known, f"the unknown {listed(unknown)}") from None
+            raise self._unknown(argument, ids) from None
         return torch.tensor(found, dtype=torch.int64).to(device, non_blocking=True), None
 
     def rows_of_tensor(self, argument: str, given: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,12 +88,15 @@ class Conditions:
 
     def positions(self, argument: str, chosen: Conditions) -> list[int]:
         """The rows of the `chosen` ids."""
-        unknown = [name for name in chosen.ids if name not in self.row_of]
-        if unknown:
-            raise refuse(
-                argument, f"ids among {listed(self.ids)}", f"the unknown {listed(unknown)}"
-            )
-        return [self.row_of[name] for name in chosen.ids]
+        try:
+            return [self.row_of[name] for name in chosen.ids]
+        except KeyError:
+            raise self._unknown(argument, chosen.ids) from None
+
+    def _unknown(self, argument: str, given: Sequence[Id]) -> ValueError:
+        unknown = sorted({i for i in given if i not in self.row_of}, key=str)
+        known = f"ids among {listed(self.ids)}"
+        return refuse(argument, known, f"the unknown {listed(unknown)}")
 
 
 def parsed_ids(argument: str, ids: Any) -> tuple[Id, ...]:

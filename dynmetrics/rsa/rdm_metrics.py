@@ -19,7 +19,8 @@ class RDM(PatternMetric):
     may come in any order, any number of times, on any rank.
 
     Args:
-        conditions: K for the ids 0 to K - 1, or the ids, integers or strings: the order of the RDM.
+        conditions: K for the ids 0 to K - 1, or the ids, integers from 0 within 64 bits, or
+            strings: the order of the RDM.
         dissimilarity: "correlation", "cosine", "euclidean", "sqeuclidean",
             "sqeuclidean-per-feature", "cityblock" or "crossnobis"; see `rdm`.
         projection: keep so many random signed sums of features instead of all D, for layers too
@@ -38,9 +39,10 @@ class RDM(PatternMetric):
 
     `update` takes `activations` (B, ...), of which all axes but the first are features, `condition`
     (B,), the id of each row, as integers in a tensor or as a sequence of integers or strings, and
-    for "crossnobis" `fold` (B,). Unknown ids in a sequence are refused by `update`. Those in a
-    tensor are not read, so that no device is waited for: they are left out, and `compute` raises
-    with their number and range.
+    for "crossnobis" `fold` (B,). Unknown ids are refused by `update`, which then changes nothing.
+    Only those in a tensor on another device than the CPU are not read, so that no device is waited
+    for: their rows are left out, and every `compute` raises with their number and range. Nothing
+    takes them back: `reset`, and feed the stream again without them.
 
     Returns:
         (K, K), float64. NaN in the row and column of a condition whose distance is not defined: a

@@ -51,11 +51,12 @@ class RSA(BrainMetric):
 
     Returns:
         A dict: `score` (), `score_mean_rdm` (), `score_algonauts2019` (), `rho` (), the mean of
-        `rho_per_subject` (S,), `rho_mean_rdm` (), the correlation with the mean RDM, `r2` (), the
-        mean of the squares, `ceiling_upper`, `ceiling_lower`, `ceiling_upper_r2`,
-        `ceiling_lower_r2` (), `n_pairs` (). With `shuffles`: `floor` and `floor_95` (), mean and
-        95th percentile of the score of shuffled conditions, and `p_value` (), the share of
-        permutations, the identity counted, whose `rho` is at least as large. Correlations from -1
+        `rho_per_subject` (S,), `r2` (), the mean of their squares, `ceiling_upper`,
+        `ceiling_lower`, `ceiling_upper_r2`, `ceiling_lower_r2` (), `n_pairs` (), `rho_mean_rdm`
+        (), the correlation with the mean RDM. With `shuffles` also, behind `n_pairs`, `floor` (),
+        the mean score of shuffled conditions, and `p_value` (), the share of permutations, the
+        identity counted, whose `rho` is at least as large; and last `floor_95` (), the 95th
+        percentile of the scores of shuffled conditions. Correlations from -1
         to 1, scores in percent, never clipped. Ceilings and scores are NaN for one subject, scores
         also where the ceiling is not positive, with a warning that gives the reason.
 
@@ -120,9 +121,9 @@ class RSA(BrainMetric):
     def axes(self) -> dict[str, tuple[str, ...]]:
         """The axis letters of every entry of the result."""
         names = ["score", "score_mean_rdm", "score_algonauts2019", "rho", "rho_per_subject"]
-        names += ["rho_mean_rdm", "r2", "ceiling_upper", "ceiling_lower"]
-        names += ["ceiling_upper_r2", "ceiling_lower_r2", "n_pairs"]
-        names += ["floor", "floor_95", "p_value"] if self.shuffles else []
+        names += ["r2", "ceiling_upper", "ceiling_lower", "ceiling_upper_r2", "ceiling_lower_r2"]
+        names += ["n_pairs", "floor", "p_value"] if self.shuffles else ["n_pairs"]
+        names += ["rho_mean_rdm", "floor_95"] if self.shuffles else ["rho_mean_rdm"]
         return {name: ("S",) if name == "rho_per_subject" else () for name in names}
 
     def compute(self) -> dict[str, Tensor]:

@@ -43,13 +43,13 @@ class TemporalRSA(BrainMetric):
     `update` is that of `TemporalRDM`: batches may differ in T.
 
     Returns:
-        A dict: `score_peak` (), the largest score, `rho` (T, Tb), mean over subjects, `score`,
-        `score_mean_rdm`, `score_algonauts2019`, `rho_mean_rdm` and `r2` (T, Tb), `score_window`
-        (T,), the score "algonauts2019" of the window as a whole: correlations averaged over brain
-        time within each subject, then squared, as the MEG track does; `peak_step` (), the model
-        timestep of the peak, and `peak_time` (), the index of its brain time, both -1 without a
-        peak; `ceiling_upper`, `ceiling_lower`, `ceiling_upper_r2`, `ceiling_lower_r2` (Tb,);
-        `n_pairs` (T,). NaN as in `RSA`.
+        A dict: `score_peak` (), the largest score, `rho` (T, Tb), mean over subjects, `score` (T,
+        Tb), `peak_step` (), the model timestep of the peak, `ceiling_upper`, `ceiling_lower`,
+        `ceiling_upper_r2`, `ceiling_lower_r2` (Tb,), `peak_time` (), the index of the brain time
+        of the peak, both -1 without one; `score_mean_rdm`, `score_algonauts2019`, `rho_mean_rdm`
+        and `r2` (T, Tb); `score_window` (T,), the score "algonauts2019" of the window as a whole:
+        correlations averaged over brain time within each subject, then squared, as the MEG track
+        does; `n_pairs` (T,). NaN as in `RSA`.
 
     Raises:
         ValueError: as `RSA`, and for a window without a brain timestep.
@@ -109,11 +109,12 @@ class TemporalRSA(BrainMetric):
     @property
     def axes(self) -> dict[str, tuple[str, ...]]:
         """The axis letters of every entry of the result."""
-        axes: dict[str, tuple[str, ...]] = {"score_peak": ()}
-        axes |= dict.fromkeys(_MAPS, ("T", "Tb"))
-        axes |= {"score_window": ("T",), "peak_step": (), "peak_time": ()}
+        axes: dict[str, tuple[str, ...]] = {"score_peak": (), "rho": ("T", "Tb")}
+        axes |= {"score": ("T", "Tb"), "peak_step": ()}
         axes |= dict.fromkeys(_CEILINGS, ("Tb",))
-        return axes | {"n_pairs": ("T",)}
+        axes |= {"peak_time": ()}
+        axes |= {name: ("T", "Tb") for name in _MAPS if name not in axes}
+        return axes | {"score_window": ("T",), "n_pairs": ("T",)}
 
     def compute(self) -> dict[str, Tensor]:
         """The maps of everything seen."""

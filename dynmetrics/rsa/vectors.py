@@ -61,6 +61,7 @@ def rdm_vectors(argument: str, value: Any) -> Tensor:
 
 def check_symmetry(argument: str, rdms: Tensor) -> None:
     """Refuse matrices whose halves differ by more than rounding; NaN equals NaN."""
+    rdms = rdms.detach()
     upper, lower = upper_triangle(rdms), upper_triangle(rdms.transpose(-1, -2))
     scale = upper.abs().nan_to_num(0.0, 0.0, 0.0).max() if upper.numel() else 0.0
     same = torch.isclose(upper, lower, rtol=0.0, atol=float(scale) * SYMMETRY_TOLERANCE)

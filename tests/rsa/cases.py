@@ -7,10 +7,22 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
+from tests.contract import MetricContract
 from tests.golden_cases import GOLDEN, Case, null_as_nan
+
+
+class PatternContract(MetricContract):
+    """The contract; ids on the CPU are read by `update`, those on other devices never."""
+
+    def test_update_never_waits_for_the_device(  # type: ignore[override]
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("dynmetrics.rsa.conditions.on_host", lambda tensor: False)
+        super().test_update_never_waits_for_the_device()
 
 
 def rsa_case(name: str) -> Case:

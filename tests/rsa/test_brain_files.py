@@ -366,7 +366,28 @@ def test_bad_submissions(tmp_path: Path) -> None:
     for name, arrays in bad:
         with pytest.raises(ValueError, match=r"\w+: expected .+, got .+"):
             save_submission(tmp_path / name, **arrays)
+    for path in (tmp_path / "absent" / "a.mat", tmp_path / "absent" / "a.npy"):
+        with pytest.raises(ValueError, match=r"path: expected a file in a folder that exists, got"):
+            save_submission(path, IT_RDMs=good)
+    for name in ("_IT", "1IT", "IT RDMs", "x" * 64, ""):
+        with pytest.raises(ValueError, match="rdms: expected names such as IT_RDMs"):
+            save_submission(tmp_path / "a.mat", **{name: good})
+    with pytest.raises(ValueError, match="IT_RDMs: expected a tensor"):
+        save_submission(tmp_path / "a.mat", IT_RDMs=good.numpy())  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+    (tmp_path / "folder.mat").mkdir()
+    with pytest.raises(ValueError, match="path: expected a file in a folder that exists"):
+        save_submission(tmp_path / "folder.mat", IT_RDMs=good)
+
+
+def test_names_and_tensors_of_every_kind_in_a_submission(tmp_path: Path) -> None:
+    good = torch.from_numpy(rdms(4, 4))
+    names = ["a", "MEG_RDMs_early", "x" * 63]
+    for suffix in ("mat", "npy"):
+        path = tmp_path / f"a.{suffix}"
+        save_submission(path, **dict.fromkeys(names, good.clone().requires_grad_()))
+        for name in names:
+            torch.testing.assert_close(load_brain_rdms(path, name).rdms, good)
 
 
 # ---------------------------------------------------------------------------- other packages

@@ -14,9 +14,9 @@ from dynmetrics.rsa import RDM, TemporalRDM, compare_rdms, rdm, spearman
 from dynmetrics.rsa.conditions import Conditions
 from dynmetrics.rsa.dissimilarity import rdm_of_sums
 from dynmetrics.rsa.vectors import upper_triangle
-from tests.contract import Batch, MetricContract
+from tests.contract import Batch
 from tests.reference import rsa as reference
-from tests.rsa.cases import tensor
+from tests.rsa.cases import PatternContract, tensor
 
 IDS = [30, 10, 20, 50, 40]
 
@@ -36,7 +36,7 @@ def stacked(batches: list[Batch], name: str) -> np.ndarray:
     return np.concatenate([batch[name].numpy() for batch in batches])
 
 
-class TestRDM(MetricContract):
+class TestRDM(PatternContract):
     def make(self) -> RDM:
         return RDM(conditions=IDS, missing="nan")
 
@@ -70,6 +70,12 @@ class TestRDM(MetricContract):
             {**good, "condition": good["condition"][:, None]},
             {**good, "condition": [30, 10, 20, 50, 40, 30]},
             {**good, "condition": [30, 10, 20, 50, 40, 30, 11]},
+            {**good, "condition": torch.tensor([30, 10, 20, 50, 40, 30, 11])},
+            {**good, "condition": torch.tensor([30, 10, 20, 50, 40, 30, -1])},
+            {**good, "condition": [30, 10, 20, 50, 40, 30, 2**70]},
+            {**good, "condition": torch.ones(7, dtype=torch.bool)},
+            {**good, "condition": [True] * 7},
+            {**good, "condition": [30.0] * 7},
             {**good, "condition": ["30"] * 7},
             {**good, "condition": "30"},
             {**good, "condition": None},
@@ -86,6 +92,22 @@ class TestRDM(MetricContract):
             lambda: RDM(conditions="cat"),
             lambda: RDM(conditions=["cat", 1]),
             lambda: RDM(conditions=[1.5, 2.5]),
+            lambda: RDM(conditions=[1.0, 2.0]),
+            lambda: RDM(conditions=2.0),
+            lambda: RDM(conditions=-3),
+            lambda: RDM(conditions=[True, False]),
+            lambda: RDM(conditions=torch.tensor([True, False])),
+            lambda: RDM(conditions=list(torch.tensor([True, False]))),
+            lambda: RDM(conditions=np.array([True, False])),
+            lambda: RDM(conditions=torch.tensor(3)),
+            lambda: RDM(conditions=[-1, 1]),
+            lambda: RDM(conditions=[2**70, 1]),
+            lambda: RDM(conditions=[-(2**70), 1]),
+            lambda: RDM(conditions=[2**63, 1]),
+            lambda: RDM(conditions=np.array([2**63, 1], dtype=np.uint64)),
+            lambda: RDM(conditions=[b"cat", b"dog"]),
+            lambda: RDM(conditions=3, dissimilarity="crossnobis", folds=[2**70, 1]),
+            lambda: RDM(conditions=3, dissimilarity="crossnobis", folds=[-1, 1]),
             lambda: RDM(conditions=["cat", "dog", "cat"]),
             lambda: RDM(conditions=3, dissimilarity="manhattan"),
             lambda: RDM(conditions=3, missing="drop"),
@@ -133,7 +155,7 @@ class TestProjected(TestRDM):
 
 
 @pytest.mark.filterwarnings("ignore:.*conditions without a")
-class TestCrossnobis(MetricContract):
+class TestCrossnobis(PatternContract):
     folds: int | None = 3
 
     def make(self) -> RDM:
@@ -184,7 +206,7 @@ class TestCrossnobisOfUnknownFolds(TestCrossnobis):
     }
 
 
-class TestTemporalRDM(MetricContract):
+class TestTemporalRDM(PatternContract):
     layout = "BT"
 
     def make(self) -> TemporalRDM:
@@ -294,15 +316,41 @@ def test_unknown_and_missing_ids_are_named() -> None:
 def test_ids_in_a_tensor_are_mapped_without_a_look() -> None:
     conditions = Conditions("conditions", IDS)
     given = torch.tensor([10, 40, -5, 99, 30], dtype=torch.int32)
-    rows, known = conditions.rows("condition", given, 5, given.device)
+    rows, known = conditions.rows_of_tensor("condition", given)
     assert rows.tolist() == [1, 4, 0, 0, 0]
-    assert known is not None
     assert known.tolist() == [True, True, False, False, True]
     with pytest.raises(ValueError, match="a sequence of strings"):
         Conditions("conditions", ["a", "b"]).rows("condition", given, 5, given.device)
 
 
-def test_stray_ids_in_a_tensor_surface_in_compute() -> None:
+@pytest.mark.parametrize("largest", [2**63 - 1, 2**40])
+def test_ids_use_all_of_64_bits(largest: int) -> None:
+    metric = RDM(conditions=[largest, 0])
+    patterns = torch.randn(2, 5, dtype=torch.float64)
+    metric.update(patterns, torch.tensor([0, largest]))
+    metric.update(patterns, torch.tensor([0, largest], dtype=torch.uint64))
+    metric.update(patterns, [0, largest])
+    torch.testing.assert_close(metric.compute(), rdm(patterns.flip(0)))
+
+
+def test_an_unknown_id_in_a_tensor_leaves_the_metric_as_it_was() -> None:
+    patterns = torch.randn(5, 4, dtype=torch.float64)
+    metric = RDM(conditions=IDS)
+    metric.update(patterns, torch.tensor(IDS))
+    expected, before = metric.compute(), metric.snapshot()
+    for wrong in (torch.tensor([30, 99]), torch.tensor([30, 2**64 - 30], dtype=torch.uint64)):
+        for call in (metric.update, metric.forward):
+            with pytest.raises(ValueError, match=r"^condition: expected ids .* the unknown"):
+                call(patterns[:2], wrong)
+    assert all(metric.snapshot()[name] is state for name, state in before.items())
+    torch.testing.assert_close(metric.compute(), expected)
+    folded = RDM(conditions=IDS, dissimilarity="crossnobis", folds=2)
+    with pytest.raises(ValueError, match="fold: expected ids among 0, 1, got the unknown 2"):
+        folded.update(patterns, torch.tensor(IDS), fold=torch.tensor([0, 1, 2, 0, 1]))
+
+
+def test_stray_ids_on_another_device_surface_in_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dynmetrics.rsa.conditions.on_host", lambda tensor: False)
     patterns = torch.randn(5, 4, dtype=torch.float64)
     metric = RDM(conditions=IDS)
     metric.update(patterns, torch.tensor(IDS))

@@ -23,9 +23,9 @@ from dynmetrics.rsa import (
     spearman,
 )
 from dynmetrics.rsa.vectors import square, upper_triangle
-from tests.contract import Batch, MetricContract, assert_same
+from tests.contract import Batch, assert_same
 from tests.reference import rsa as reference
-from tests.rsa.cases import patterns_with
+from tests.rsa.cases import PatternContract, patterns_with
 
 IDS = [5, 3, 8, 1, 9, 2]
 SIGNAL = torch.randn(15, generator=torch.Generator().manual_seed(1), dtype=torch.float64).abs() + 1
@@ -53,7 +53,7 @@ def mean_rdm(batches: list[Batch], name: str = "activations", step: int | None =
     return reference.upper(reference.rdm(means))
 
 
-class TestRSA(MetricContract):
+class TestRSA(PatternContract):
     options: dict[str, Any] = {}  # noqa: RUF012
     brain = brain(4)
 
@@ -145,7 +145,7 @@ def test_every_comparison(comparison: str) -> None:
     assert_same(metric.compute(), case.reference(batches), 1e-9)
 
 
-class TestTemporalRSA(MetricContract):
+class TestTemporalRSA(PatternContract):
     brain = brain(4, 3)
 
     def make(self) -> TemporalRSA:
@@ -225,7 +225,7 @@ def reference_vectors(brains: Tensor) -> Any:
     return np.stack([[reference.upper(m) for m in subject] for subject in brains.numpy()])
 
 
-class TestLayerRSA(MetricContract):
+class TestLayerRSA(PatternContract):
     optout = {  # noqa: RUF012
         "half_precision_inputs": "a mapping of layers; see TestRSA",
         "inputs_stay_and_no_graph_is_kept": "a mapping of layers; see TestRSA",
@@ -560,3 +560,21 @@ def test_two_category_rdm_of_1000_conditions() -> None:
     metric.update(labels.unsqueeze(1).to(torch.float32), torch.arange(1000))
     result = metric.compute()
     assert abs(float(result["rho_per_subject"][0]) - expected) < 1e-12
+
+
+def test_entries_of_results_in_the_order_of_the_interface() -> None:
+    """What is promised first, what is more after it."""
+    patterns = torch.randn(6, 9, generator=torch.Generator().manual_seed(3))
+    score = RSA(brain(4), shuffles=5)
+    score.update(patterns, torch.arange(6))
+    promised = ["score", "score_mean_rdm", "score_algonauts2019", "rho", "rho_per_subject", "r2",
+                "ceiling_upper", "ceiling_lower", "ceiling_upper_r2", "ceiling_lower_r2", "n_pairs",
+                "floor", "p_value"]  # fmt: skip
+    assert list(score.compute())[: len(promised)] == promised
+    assert list(score.compute()) == list(score.axes)
+    timed = TemporalRSA(brain(4, 3))
+    timed.update(patterns.unsqueeze(1), torch.arange(6))
+    promised = ["score_peak", "rho", "score", "peak_step", "ceiling_upper", "ceiling_lower",
+                "ceiling_upper_r2", "ceiling_lower_r2"]  # fmt: skip
+    assert list(timed.compute())[: len(promised)] == promised
+    assert list(timed.compute()) == list(timed.axes)
