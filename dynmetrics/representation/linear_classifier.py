@@ -67,7 +67,7 @@ def fit_classifier(features: Tensor, target: Tensor, ridge: float, iterations: i
     sd = standard_deviations(n, mean, squares)
     # Any centre will do, as the intercept is free: this one is exact in the type of the features.
     centre = mean.to(features.dtype)
-    inputs = (features - centre) / sd.to(features.dtype)
+    inputs = (features - centre).div_(sd.to(features.dtype))
     centre = centre.to(torch.float64)
     if len(classes) == 1:
         weights, intercept = mean.new_zeros(len(sd), 1), mean.new_zeros(1)

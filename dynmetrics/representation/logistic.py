@@ -25,28 +25,33 @@ def fit_logistic(
     The Hessian is about the Gram matrix of the features times the variance of the predictions. In
     the basis in which that is the identity, L-BFGS takes a third of the steps.
     """
-    n = len(features)
     basis, penalty, constant = _preconditioner(features, num_classes, ridge)
-    inputs = features @ basis.to(features.dtype)
-    inputs = torch.cat([inputs, inputs.new_full((n, 1), constant)], 1)
-    rows = torch.arange(n, device=features.device)
+    rows = torch.arange(len(features), device=features.device)
 
-    def objective(weights: Tensor) -> tuple[Tensor, Tensor]:
+    def placed(point: Tensor) -> tuple[Tensor, Tensor]:
+        return point[:, :-1] @ basis.T, point[:, -1] * constant
+
+    def objective(point: Tensor) -> tuple[Tensor, Tensor]:
+        weights, intercepts = (part.to(features.dtype) for part in placed(point))
         # Classes come first: sums over few classes are faster that way round.
-        scores = weights.to(inputs.dtype) @ inputs.T
+        scores = torch.addmm(intercepts.unsqueeze(1), weights, features.T)
         peak = scores.amax(0)
-        shares = (scores - peak).exp_()
+        right = scores[target, rows]
+        shares = scores.sub_(peak).exp_()
         total = shares.sum(0)
-        losses = peak + total.log() - scores[target, rows]
+        losses = peak + total.log() - right
         shares /= total
         shares[target, rows] -= 1
-        gradient = (shares @ inputs).to(torch.float64) / n
-        value = losses.to(torch.float64).mean() + (penalty * weights.square()).sum() / 2
-        return value, gradient + penalty * weights
+        slopes = (shares @ features).to(torch.float64) @ basis
+        levels = constant * shares.sum(1, keepdim=True, dtype=torch.float64)
+        gradient = torch.cat([slopes, levels], 1) / len(features)
+        value = losses.to(torch.float64).mean() + (penalty * point.square()).sum() / 2
+        return value, gradient + penalty * point
 
-    start = inputs.new_zeros((num_classes, inputs.shape[1]), dtype=torch.float64)
+    start = basis.new_zeros(num_classes, len(penalty))
     found = minimise(objective, start, iterations, _TOLERANCE[features.dtype])
-    return basis @ found[:, :-1].T, found[:, -1] * constant
+    weights, intercepts = placed(found)
+    return weights.T, intercepts
 
 
 def _preconditioner(
