@@ -15,6 +15,7 @@ from dynmetrics.rsa.comparison import (
     compare_vectors,
     pooling_form,
 )
+from dynmetrics.rsa.magnitudes import ordinary
 from dynmetrics.rsa.vectors import rdm_vectors
 
 POOLINGS = ("mean", "rank")
@@ -88,6 +89,8 @@ def subject_ceiling(vectors: Tensor, method: str, nan_policy: str, pooling: str)
     if subjects < 2:
         undefined = vectors.new_full((subjects,), torch.nan)
         return Ceiling(undefined, undefined)
+    # Means of very large RDMs might not exist; their scale together changes no comparison.
+    vectors = ordinary(vectors, each_row=False)
     pooled = pooling_form(vectors, method) if pooling == "rank" else vectors
     upper = compare_vectors(vectors, pool(pooled, nan_policy).unsqueeze(0), method, nan_policy)
     lower = []

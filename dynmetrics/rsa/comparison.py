@@ -12,6 +12,7 @@ from torch import Tensor
 from dynmetrics.core.checks import check_choice, refuse
 from dynmetrics.core.ranks import average_ranks, centred, centred_ranks, dense_ranks, unit
 from dynmetrics.rsa.kendall import kendall
+from dynmetrics.rsa.magnitudes import ordinary
 from dynmetrics.rsa.vectors import rdm_vectors, square
 
 COMPARISONS = (
@@ -123,12 +124,14 @@ def prepare(vectors: Tensor, method: str) -> Tensor:
         constant = (ranks == 0).all(-1, keepdim=True)
         scaled: Tensor = ranks * (12 / (n**3 - n)) ** 0.5
         return torch.where(constant, torch.nan, scaled)
+    if method.startswith("kendall"):
+        return torch.where(vectors.isnan(), torch.nan, dense_ranks(vectors).to(torch.float64))
+    # What is left does not depend on the scale of a row, but its squares might not exist.
+    vectors = ordinary(vectors)
     if method == "pearson":
         return unit(centred(vectors))
     if method == "cosine":
         return unit(vectors)
-    if method.startswith("kendall"):
-        return torch.where(vectors.isnan(), torch.nan, dense_ranks(vectors).to(torch.float64))
     distances = square(centred(vectors) if method == "whitened-pearson" else vectors)
     rows = distances.mean(-1, keepdim=True)
     gram = rows + rows.mT - distances - rows.mean(-2, keepdim=True)
@@ -152,4 +155,5 @@ def pooling_form(vectors: Tensor, method: str) -> Tensor:
     """RDM vectors on the comparison's own scale, before subjects are averaged on it."""
     if method in ("spearman", "rho-a") or method.startswith("kendall"):
         return average_ranks(vectors)
+    vectors = ordinary(vectors)
     return unit(centred(vectors) if method.endswith("pearson") else vectors)

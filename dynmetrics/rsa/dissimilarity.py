@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from dynmetrics.core.checks import check_choice, check_tensor, describe, refuse
+from dynmetrics.rsa.magnitudes import outlying_exponent, times_power_of_two
+from dynmetrics.rsa.means import Means, about_centroid, add_gram, finished, pairwise, zeros_unless
 
 DISSIMILARITIES = (
     "correlation",
@@ -20,10 +22,8 @@ DISSIMILARITIES = (
     "cityblock",
     "crossnobis",
 )
-_ROWS = 128
-_BLOCK_VALUES = 1 << 19
-_LEAST_WIDTH = 256
 _CLOSE = 1e-5
+_PAIR_VALUES = 1 << 22
 
 
 def rdm(
@@ -48,7 +48,8 @@ def rdm(
         without a distance are NaN, the diagonal included: a pattern that holds NaN; one that is
         constant up to the rounding of its dtype under "correlation"; one of zeros under "cosine".
         Correlation and cosine distances within 64 eps D of 0 are exactly 0, so that rounding is
-        never ranked.
+        never ranked. Patterns of any magnitude will do, also where their squares have no float64;
+        a distance that has none itself is infinite, or 0.
 
     Raises:
         ValueError: for an unknown method and for shapes that do not fit.
@@ -109,44 +110,8 @@ def rdm_of_sums(
         return angular_distances(means, method == "correlation", eps)
     if method == "cityblock":
         return cityblock_distances(means)
-    squared = exact_where_close(squared_distances(means), means)
-    if method == "euclidean":
-        return squared.sqrt()
-    return squared / sums.shape[-1] if method == "sqeuclidean-per-feature" else squared
-
-
-class Means:
-    """Mean patterns in float64, made a block of features at a time."""
-
-    def __init__(self, sums: Tensor, counts: Tensor) -> None:
-        self.sums = sums
-        self.n = counts.clamp(min=1).to(torch.float64).unsqueeze(1)
-        self.size, self.features = sums.shape
-        # The largest value is NaN or infinite if any value is.
-        largest, smallest = sums.amax(1).to(torch.float64), sums.amin(1).to(torch.float64)
-        self.largest_sum = torch.maximum(largest, -smallest)
-        self.defined = (counts > 0) & self.largest_sum.isfinite()
-
-    def blocks(self) -> list[tuple[int, int]]:
-        """Ranges of features, so narrow that a block stays in a cache."""
-        width = max(_LEAST_WIDTH, _BLOCK_VALUES // self.size)
-        return [(a, min(a + width, self.features)) for a in range(0, self.features, width)]
-
-    def sums_of(self, start: int, stop: int) -> Tensor:
-        """Features `start` to `stop` of all sums."""
-        return self.sums[:, start:stop].to(torch.float64)
-
-    def block(self, start: int, stop: int) -> Tensor:
-        """Features `start` to `stop` of all patterns; zeros where a pattern is not defined."""
-        return zeros_unless(self.defined, self.sums_of(start, stop) / self.n)
-
-
-def zeros_unless(defined: Tensor, rows: Tensor) -> Tensor:
-    """Rows (K, D), zeros where they are not `defined` (K,), whatever they hold."""
-    # Nearly always all are, which is cheaper to know than to fill.
-    if not torch.compiler.is_compiling() and bool(defined.all()):
-        return rows
-    return rows.masked_fill(~defined.unsqueeze(1), 0.0)
+    distances = euclidean_distances(means, squared=method != "euclidean")
+    return distances / sums.shape[-1] if method == "sqeuclidean-per-feature" else distances
 
 
 def angular_distances(means: Means, subtract_mean: bool, eps: float) -> Tensor:
@@ -154,51 +119,58 @@ def angular_distances(means: Means, subtract_mean: bool, eps: float) -> Tensor:
 
     A direction does not depend on a pattern's length, so the sums do as well as the means.
     """
-    features, blocks = means.features, means.blocks()
-    average = torch.zeros_like(means.n)
-    if subtract_mean:
-        average = means.sums.sum(1, keepdim=True, dtype=torch.float64) / features
-    squares = torch.zeros_like(means.largest_sum)
-    deviations = means.sums_of(0, 0)
-    for start, stop in blocks:
-        deviations = means.sums_of(start, stop) - average
-        squares = squares + torch.linalg.vecdot(deviations, deviations)
-    length = squares.sqrt()
+    average, length = means.spread(subtract_mean)
+    exponent = outlying_exponent(means.largest.detach())
+    if exponent is not None:
+        means = means.scaled(-exponent)
+        average, length = means.spread(subtract_mean)
     # What rounding leaves of a constant pattern is no direction.
-    shortest = eps * features**0.5 * means.largest_sum if subtract_mean else 0.0
-    defined = means.defined & (length > shortest)
-    scale = torch.where(defined, 1 / length, 0.0).unsqueeze(1)
+    shortest = eps * means.features**0.5 * means.largest if subtract_mean else 0.0
+    defined = means.defined & (length.squeeze(1) > shortest)
+    scale = torch.where(defined.unsqueeze(1), 1 / length, 0.0)
     gram = torch.zeros(means.size, means.size, dtype=torch.float64, device=length.device)
-    for start, stop in blocks:
-        if len(blocks) > 1:
-            deviations = means.sums_of(start, stop) - average
-        # In place where autograd does not ask for the deviations again: memory costs time here.
-        directions = deviations * scale if deviations.requires_grad else deviations.mul_(scale)
-        directions = zeros_unless(defined, directions)
-        add_gram(gram, about_centroid(directions, defined))
-    own = gram.diagonal() / 2
-    rounding = 64 * torch.finfo(torch.float64).eps * features
-    distances = own.unsqueeze(0) + own.unsqueeze(1) - gram
-    distances = torch.nn.functional.hardshrink(distances, rounding).clamp(max=2.0)
-    return finished(distances, defined)
+    for block in means.deviations(average):
+        add_gram(gram, about_centroid(zeros_unless(defined, block), defined, scale))
+    rounding = 64 * torch.finfo(torch.float64).eps * means.features
+
+    def distance(one: Tensor, other: Tensor, product: Tensor) -> Tensor:
+        halves = (one + other) / 2 - product
+        return torch.nn.functional.hardshrink(halves, rounding).clamp(max=2.0)
+
+    return pairwise(gram, defined, distance)
 
 
-def squared_distances(means: Means) -> Tensor:
-    """Squared Euclidean distances."""
+def euclidean_distances(means: Means, squared: bool) -> Tensor:
+    """Euclidean distances or their squares."""
+    exponent = means.exponent()
+    scaled = means if exponent is None else means.scaled(-exponent)
     gram = torch.zeros(means.size, means.size, dtype=torch.float64, device=means.sums.device)
     for start, stop in means.blocks():
-        add_gram(gram, about_centroid(means.block(start, stop), means.defined))
-    own = gram.diagonal()
-    squared = own.unsqueeze(0) + own.unsqueeze(1) - 2 * gram
-    return finished(squared.clamp(min=0.0), means.defined)
+        add_gram(gram, about_centroid(scaled.block(start, stop), means.defined))
+
+    def square(one: Tensor, other: Tensor, product: Tensor) -> Tensor:
+        return (one + other - 2 * product).clamp(min=0.0)
+
+    squares = pairwise(gram, means.defined, square)
+    distances = squares if squared else squares.sqrt()
+    if exponent is not None:
+        distances = times_power_of_two(distances, 2 * exponent if squared else exponent)
+    return exact_where_close(distances, squares, means, squared)
 
 
 def cityblock_distances(means: Means) -> Tensor:
     """Sums of absolute differences."""
+    exponent = means.exponent()
+    if exponent is not None:
+        # Nothing is squared here: only sums of the largest numbers of all need some room.
+        exponent = torch.where(exponent > 900, 64, 0)
+    means = means if exponent is None else means.scaled(-exponent)
     distances = torch.zeros(means.size, means.size, dtype=torch.float64, device=means.sums.device)
     for start, stop in means.blocks():
         block = means.block(start, stop)
         distances = distances + torch.cdist(block, block, p=1.0)
+    if exponent is not None:
+        distances = times_power_of_two(distances, exponent)
     return finished(distances, means.defined)
 
 
@@ -209,6 +181,8 @@ def crossnobis_distances(sums: Tensor, counts: Tensor, precision: Tensor | None)
     conditions, inside and outside; it is NaN without such a fold.
     """
     size, features = sums.shape[1:]
+    exponent = outlying_exponent(sums.detach().abs().nan_to_num(0.0, 0.0, 0.0).amax().double())
+    sums = sums if exponent is None else times_power_of_two(sums.double(), -exponent)
     total, presentations = sums.sum(0), counts.sum(0)
     distances = torch.zeros(size, size, dtype=torch.float64, device=sums.device)
     folds = torch.zeros_like(distances)
@@ -227,51 +201,36 @@ def crossnobis_distances(sums: Tensor, counts: Tensor, precision: Tensor | None)
         distances = distances + torch.where(pairs, difference, 0.0)
         folds = folds + pairs
     mean = distances / folds / features
+    mean = mean if exponent is None else times_power_of_two(mean, 2 * exponent)
     return finished(mean, folds.diagonal() > 0)
 
 
-def about_centroid(rows: Tensor, defined: Tensor) -> Tensor:
-    """Rows less the mean of the defined ones, in place: distances stay, rounding is relative."""
-    weights = defined.to(torch.float64) / defined.sum().clamp(min=1)
-    centroid = weights @ rows
-    return rows - centroid if rows.requires_grad else rows.sub_(centroid)
-
-
-def add_gram(gram: Tensor, rows: Tensor) -> None:
-    """Add rows @ rows.T to `gram`, of which only the upper triangle is kept up."""
-    for start in range(0, len(rows), _ROWS):
-        stop = min(start + _ROWS, len(rows))
-        gram[start:stop, start:].addmm_(rows[start:stop], rows[start:].mT)
-
-
-def finished(distances: Tensor, defined: Tensor) -> Tensor:
-    """Symmetric from the upper triangle, zeros on the diagonal, NaN where not defined."""
-    upper = distances.triu(1)
-    both = upper + upper.mT
-    if not torch.compiler.is_compiling() and bool(defined.all()):
-        return both
-    return torch.where(defined.unsqueeze(0) & defined.unsqueeze(1), both, torch.nan)
-
-
-def exact_where_close(squared: Tensor, means: Means) -> Tensor:
-    """Squared distances, from plain differences where they are tiny beside the spread of all.
+def exact_where_close(distances: Tensor, squares: Tensor, means: Means, squared: bool) -> Tensor:
+    """Distances, from plain differences where `squares` are tiny beside the spread of all.
 
     There the Gram form has lost digits; nobody should read or rank what is left.
     """
     if torch.compiler.is_compiling():
-        return squared
-    spread = squared.nan_to_num(0.0).amax(1)
+        return distances
+    spread = squares.detach().nan_to_num(0.0).amax(1)
     limit = _CLOSE * torch.maximum(spread.unsqueeze(0), spread.unsqueeze(1))
-    close = (squared < limit).triu(1).nonzero()
+    close = (squares < limit).triu(1).nonzero()
     if not len(close):
-        return squared
-    pairs_at_once = max(1, 8 * _BLOCK_VALUES // means.features)
+        return distances
+    pairs_at_once = max(1, _PAIR_VALUES // means.features)
     exact = []
     for pairs in torch.split(close, pairs_at_once):
         i, j = pairs.unbind(1)
         difference = means.sums[i].to(torch.float64) / means.n[i]
         difference = difference - means.sums[j].to(torch.float64) / means.n[j]
-        exact.append(difference.square().sum(1))
+        exponent = outlying_exponent(difference.detach().abs().amax(1))
+        if exponent is not None:
+            difference = times_power_of_two(difference, -exponent.unsqueeze(1))
+        values = difference.square().sum(1)
+        values = values if squared else values.sqrt()
+        if exponent is not None:
+            values = times_power_of_two(values, 2 * exponent if squared else exponent)
+        exact.append(values)
     i, j = close.unbind(1)
-    values = torch.cat(exact)
-    return squared.index_put((torch.cat([i, j]), torch.cat([j, i])), torch.cat([values, values]))
+    both = torch.cat([*exact, *exact])
+    return distances.index_put((torch.cat([i, j]), torch.cat([j, i])), both)

@@ -24,7 +24,7 @@ from dynmetrics.rsa.dissimilarity import (
     rdm_of_sums,
     rounding_of,
 )
-from dynmetrics.rsa.projection import SignProjection
+from dynmetrics.rsa.projection import SignProjection, deviations
 
 Ids: TypeAlias = Tensor | Sequence[int] | Sequence[str]
 
@@ -125,7 +125,10 @@ class PatternMetric(StreamingMetric):
             if self.project is not None:
                 width = self.counts.new_zeros((0, values.shape[-1]))
                 changed[f"width_of_{name}"] = self._widened(f"width_of_{name}", width)
-                values = self.project(self._centred(values, rounding))
+                if self.dissimilarity == "correlation":
+                    # A projection would blur each pattern's own mean.
+                    values = deviations(values, rounding)
+                values = self.project(values)
             if valid is not None:
                 # NaN times 0 would still be NaN.
                 values = values.masked_fill(~valid.view(1, -1, 1), 0.0)
@@ -196,15 +199,6 @@ class PatternMetric(StreamingMetric):
             before = changed.get("unknown", self.unknown)
             changed["unknown"] = before + torch.stack([strays * 0, strays])
         return changed
-
-    def _centred(self, values: Tensor, rounding: float) -> Tensor:
-        """For correlation: deviations from each pattern's mean, which a projection would blur."""
-        if self.dissimilarity != "correlation":
-            return values
-        deviations = values - values.mean(-1, keepdim=True)
-        length = torch.linalg.vector_norm(deviations, dim=-1, keepdim=True)
-        shortest = rounding * values.shape[-1] ** 0.5 * values.abs().amax(-1, keepdim=True)
-        return deviations.masked_fill(length <= shortest, 0.0)
 
     def _widened(self, name: str, width: Tensor) -> Tensor:
         """The state that remembers the number of features."""

@@ -44,3 +44,13 @@ class SignProjection:
                 signs.to(device, non_blocking=True),
             )
         return self._draws[key]
+
+
+def deviations(patterns: Tensor, rounding: float) -> Tensor:
+    """Patterns (..., D) less their own mean; zeros where nothing but `rounding` is left."""
+    found = patterns - patterns.mean(-1, keepdim=True)
+    largest = patterns.abs().amax(-1, keepdim=True)
+    # Of what is about 1, for squares of very large or small numbers might not exist.
+    length = torch.linalg.vector_norm(found / largest, dim=-1, keepdim=True)
+    constant = (length <= rounding * patterns.shape[-1] ** 0.5) | (largest == 0)
+    return found.masked_fill(constant, 0.0)

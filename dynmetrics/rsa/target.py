@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dynmetrics.rsa.ceilings import Ceiling, pool, subject_ceiling
 from dynmetrics.rsa.comparison import check_nan, compare_prepared, compare_vectors, prepare
+from dynmetrics.rsa.magnitudes import ordinary
 from dynmetrics.rsa.vectors import square, upper_triangle
 
 _SHUFFLED_VALUES = 1 << 22
@@ -146,6 +147,8 @@ def build_target(vectors: Tensor, method: str, nan_policy: str) -> Target:
     if nan_policy == "listwise" and bool(vectors.isnan().any()):
         kept = ~vectors.isnan().any(0).any(0)
         vectors = vectors[..., kept]
+    # One scale for all, which changes no comparison: the mean of very large RDMs might not exist.
+    vectors = ordinary(vectors, each_row=False)
     mean = torch.stack([pool(vectors[:, t], nan_policy) for t in range(vectors.shape[1])])
     ceilings = [
         subject_ceiling(vectors[:, t], method, nan_policy, "mean") for t in range(vectors.shape[1])

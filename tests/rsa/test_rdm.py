@@ -13,6 +13,7 @@ from torch import Tensor
 from dynmetrics.rsa import RDM, TemporalRDM, compare_rdms, rdm, spearman
 from dynmetrics.rsa.conditions import Conditions
 from dynmetrics.rsa.dissimilarity import rdm_of_sums
+from dynmetrics.rsa.magnitudes import times_power_of_two
 from dynmetrics.rsa.vectors import upper_triangle
 from tests.contract import Batch
 from tests.reference import rsa as reference
@@ -482,6 +483,93 @@ def test_nearly_equal_patterns_are_ranked_right(level: float) -> None:
 def test_a_large_offset_is_harmless() -> None:
     patterns = torch.randn(30, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(rdm(patterns + 1e4), rdm(patterns), rtol=0, atol=1e-9)
+
+
+# ---------------------------------------------------------------------------- magnitude
+
+
+FACTORS = [2.0**e for e in (-1060, -600, -201, 201, 532, 1000)]
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("method", ["correlation", "cosine"])
+def test_directions_have_no_scale(factor: float, method: str) -> None:
+    """A power of two changes no digit, so the RDM has to be the same to the last one."""
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.randn(7, 40, generator=generator, dtype=torch.float64)
+    if factor < 2.0**-1000:
+        # Few digits are left of numbers so small, and those that are left count.
+        patterns = (patterns * 100).round()
+    expected = rdm(patterns, method)
+    assert torch.equal(rdm(patterns * factor, method), expected)
+    single = patterns.clone()
+    single[2] *= factor
+    assert torch.equal(rdm(single, method), expected)
+    metric = RDM(conditions=7, dissimilarity=method)
+    metric.update(patterns * factor, torch.arange(7))
+    assert torch.equal(metric.compute(), expected)
+    projected = [RDM(conditions=7, dissimilarity=method, projection=20) for _ in range(2)]
+    projected[0].update(patterns, torch.arange(7))
+    projected[1].update(patterns * factor, torch.arange(7))
+    torch.testing.assert_close(projected[0].compute(), projected[1].compute())
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e-170])
+def test_decimal_scales(scale: float) -> None:
+    patterns = torch.randn(7, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for method in ("correlation", "cosine"):
+        torch.testing.assert_close(rdm(patterns * scale, method), rdm(patterns, method))
+    for method in ("euclidean", "cityblock"):
+        found = rdm(patterns * scale, method)
+        torch.testing.assert_close(found / scale, rdm(patterns, method), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("factor", [2.0**e for e in (-505, -201, 201, 505)])
+@pytest.mark.parametrize("method", ["euclidean", "sqeuclidean", "cityblock", "crossnobis"])
+def test_distances_follow_the_scale(factor: float, method: str) -> None:
+    patterns = torch.randn(3, 7, 20, generator=torch.Generator().manual_seed(0)).double()
+    patterns = patterns if method == "crossnobis" else patterns[0]
+    power = 2 if method in ("sqeuclidean", "crossnobis") else 1
+    found = rdm(patterns * factor, method)
+    assert torch.equal(found, rdm(patterns, method) * factor**power)
+
+
+def test_distances_at_the_ends_of_the_range() -> None:
+    large = torch.tensor([[3e307, 0.0], [0.0, 4e307], [0.0, 0.0]], dtype=torch.float64)
+    for found, by_hand in (
+        (rdm(large, "euclidean"), [5e307, 3e307, 4e307]),
+        (rdm(large, "cityblock"), [7e307, 3e307, 4e307]),
+        (rdm(large, "sqeuclidean"), [torch.inf] * 3),
+        (rdm(large * 1e-617, "sqeuclidean"), [0.0] * 3),
+    ):
+        torch.testing.assert_close(upper_triangle(found), tensor(by_hand), rtol=1e-14, atol=0)
+    small = large * 1e-307 * 1e-170
+    torch.testing.assert_close(
+        upper_triangle(rdm(small, "euclidean")),
+        tensor([5e-170, 3e-170, 4e-170]),
+        rtol=1e-14,
+        atol=0,
+    )
+
+
+def test_small_patterns_beside_large_ones() -> None:
+    """Their distances are found by plain differences, whatever the others are like."""
+    patterns = tensor([[3e-170, 0.0], [0.0, 4e-170], [1e160, 0.0], [2e160, 0.0], [0.0, 0.0]])
+    for method, expected in (
+        ("euclidean", [5e-170, 1e160, 2e160, 3e-170, 1e160, 2e160, 4e-170, 1e160, 1e160, 2e160]),
+        ("cityblock", [7e-170, 1e160, 2e160, 3e-170, 1e160, 2e160, 4e-170, 1e160, 1e160, 2e160]),
+    ):
+        found = upper_triangle(rdm(patterns, method))
+        torch.testing.assert_close(found, tensor(expected), rtol=1e-14, atol=0)
+
+
+def test_every_power_of_two_is_exact() -> None:
+    for exponent in range(-1074, 1024):
+        one = torch.ones((), dtype=torch.float64)
+        found = times_power_of_two(one, torch.tensor(exponent))
+        assert float(found) == 2.0**exponent
+        back = torch.frexp(found).exponent
+        assert float(times_power_of_two(found, -back)) == 0.5
 
 
 # ---------------------------------------------------------------------------- size

@@ -578,3 +578,23 @@ def test_entries_of_results_in_the_order_of_the_interface() -> None:
                 "ceiling_upper_r2", "ceiling_lower_r2"]  # fmt: skip
     assert list(timed.compute())[: len(promised)] == promised
     assert list(timed.compute()) == list(timed.axes)
+
+
+@pytest.mark.parametrize("factor", [2.0**e for e in (-1000, -565, -201, 201, 532, 1020)])
+@pytest.mark.parametrize("comparison", list(reference.COMPARISONS))
+def test_comparisons_have_no_scale(factor: float, comparison: str) -> None:
+    """Not of either side, and not of subjects together."""
+    rdms = brain(4)
+    model = rdm(torch.randn(6, 9, generator=torch.Generator().manual_seed(3)).double())
+    expected = compare_rdms(model, rdms, comparison)
+    for a, b in ((model * factor, rdms), (model, rdms * factor), (model * factor, rdms * factor)):
+        torch.testing.assert_close(compare_rdms(a, b, comparison), expected, rtol=1e-12, atol=0)
+    for pooling in ("mean", "rank"):
+        ceiling = noise_ceiling(rdms, comparison, pooling)
+        assert_same(noise_ceiling(rdms * factor, comparison, pooling), ceiling, 1e-12)
+    metrics = [RSA(rdms, comparison=comparison), RSA(rdms * factor, comparison=comparison)]
+    results = []
+    for metric, scale in zip(metrics, (1.0, factor), strict=True):
+        metric.update(patterns_with(SIGNAL.round(decimals=3)) * min(scale, 2.0**900), range(6))
+        results.append(metric.compute())
+    assert_same(results[1], results[0], 1e-9)
