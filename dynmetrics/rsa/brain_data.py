@@ -28,7 +28,8 @@ class BrainRDMs:
         times: (Tb,), the time of each RDM.
 
     Raises:
-        ValueError: for shapes that do not fit, asymmetric RDMs, and repeated ids.
+        ValueError: for shapes that do not fit, asymmetric RDMs, repeated ids, and times that are
+            not finite.
 
     Example:
         >>> import torch
@@ -58,11 +59,10 @@ class BrainRDMs:
             if len(ids) != shape[-1]:
                 raise refuse("conditions", f"{shape[-1]} ids", f"{len(ids)}")
             object.__setattr__(self, "conditions", ids)
+        if not isinstance(self.name, str):
+            raise refuse("name", "a text", describe(self.name))
         if self.times is not None:
-            times = torch.as_tensor(self.times)
-            if self.rdms.ndim != 4 or times.shape != shape[1:2]:
-                raise refuse("times", "a time for each RDM of (S, Tb, K, K)", describe(times))
-            object.__setattr__(self, "times", times)
+            object.__setattr__(self, "times", _checked_times(self.times, self.rdms))
 
     def ids(self) -> Conditions:
         """The conditions of the rows."""
@@ -81,6 +81,20 @@ class BrainRDMs:
         rdms = self.rdms.to(torch.float64)
         rdms = rdms.reshape(-1, 1, *rdms.shape[-2:]) if rdms.ndim < 4 else rdms
         return upper_triangle(rdms)
+
+
+def _checked_times(times: Any, rdms: Tensor) -> Tensor:
+    """A finite number for each timestep of a brain."""
+    try:
+        checked = torch.as_tensor(times)
+    except (TypeError, ValueError, RuntimeError):
+        raise refuse("times", "numbers", describe(times)) from None
+    if rdms.ndim != 4 or checked.shape != rdms.shape[1:2]:
+        raise refuse("times", "a time for each RDM of (S, Tb, K, K)", describe(checked))
+    finite = not checked.is_complex() and bool(checked.isfinite().all())
+    if not finite or checked.dtype is torch.bool:
+        raise refuse("times", "finite numbers", describe(times))
+    return checked
 
 
 def as_brain(argument: str, brain: Any, conditions: Any) -> BrainRDMs:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import describe, refuse
+from dynmetrics.core.checks import check_positive_int, describe, refuse
 from dynmetrics.rsa.brain_data import BrainRDMs
 from dynmetrics.rsa.conditions import listed
 from dynmetrics.rsa.file_entries import Contents, Entry
@@ -77,9 +77,12 @@ def load_brain_rdms(
         >>> brain.rdms.shape, brain.conditions, brain.name
         (torch.Size([2, 2, 2]), ('cat', 'dog'), 'IT_RDMs')
     """
-    path = Path(path)
+    path = _checked_path(path)
     if not path.is_file():
         raise refuse("path", "a file", describe(str(path)))
+    if transpose is not None and not isinstance(transpose, bool):
+        raise refuse("transpose", "True, False or None", describe(transpose))
+    check_positive_int("max_bytes", max_bytes)
     with opened(path, max_bytes) as contents:
         entry = _chosen(contents, key)
         array = entry.read()
@@ -133,7 +136,7 @@ def save_submission(path: str | PathLike[str], **rdms: Tensor) -> None:
     import numpy as np
     from scipy import io
 
-    path = Path(path)
+    path = _checked_path(path)
     if path.suffix not in (".mat", ".npy"):
         raise refuse("path", "a name that ends in .mat or .npy", describe(str(path)))
     if not path.parent.is_dir() or path.is_dir():
@@ -156,6 +159,12 @@ def save_submission(path: str | PathLike[str], **rdms: Tensor) -> None:
     for name, array in arrays.items():
         record[name] = array
     np.save(path, record, allow_pickle=False)
+
+
+def _checked_path(path: Any) -> Path:
+    if not isinstance(path, (str, PathLike)) or isinstance(fspath(path), bytes):
+        raise refuse("path", "a path", describe(path))
+    return Path(path)
 
 
 def _submitted(name: str, rdm: Any) -> Tensor:

@@ -72,6 +72,8 @@ def noise_ceiling(
     check_choice("method", method, COMPARISONS)
     check_choice("pooling", pooling, POOLINGS)
     check_choice("nan_policy", nan_policy, NAN_POLICIES)
+    if not isinstance(squared, bool):
+        raise refuse("squared", "True or False", describe(squared))
     vectors = rdm_vectors("rdms", rdms)
     if vectors.ndim != 2:
         raise refuse("rdms", "one RDM for each subject: (S, K, K) or (S, P)", describe(rdms))

@@ -13,6 +13,7 @@ from dynmetrics.core.checks import check_tensor, describe, refuse
 
 Id = int | str
 _NAMED = 10
+_MOST = 1_000_000
 _LARGEST = torch.iinfo(torch.int64).max
 
 
@@ -102,8 +103,8 @@ class Conditions:
 def parsed_ids(argument: str, ids: Any) -> tuple[Id, ...]:
     """Ids as a tuple of Python integers from 0, within 64 bits, or of strings."""
     if isinstance(ids, int) and not isinstance(ids, bool):
-        if ids < 1:
-            raise refuse(argument, "at least one condition", describe(ids))
+        if not 1 <= ids <= _MOST:
+            raise refuse(argument, f"from 1 to {_MOST} ids", describe(ids))
         return tuple(range(ids))
     given = ids
     if isinstance(ids, Tensor):

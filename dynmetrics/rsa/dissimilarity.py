@@ -22,6 +22,7 @@ DISSIMILARITIES = (
     "cityblock",
     "crossnobis",
 )
+_WITHOUT_ARITHMETIC = (torch.bool, torch.uint16, torch.uint32, torch.uint64)
 _CLOSE = 1e-5
 _PAIR_VALUES = 1 << 22
 
@@ -74,8 +75,11 @@ def rdm(
         expected = "(F, K, ...)" if axes == 2 else "(K, ...)"
         raise refuse("patterns", f"patterns {expected} with features", describe(patterns))
     eps = rounding_of(patterns.dtype)
+    if patterns.dtype in _WITHOUT_ARITHMETIC:
+        patterns = patterns.to(torch.float64)
     sums = patterns.flatten(axes)
     sums = sums if axes == 2 else sums.unsqueeze(0)
+    check_precision(precision, method)
     check_precision(precision, method, sums.shape[-1])
     counts = torch.ones(sums.shape[:2], dtype=torch.int64, device=sums.device)
     return rdm_of_sums(sums, counts, method, eps, precision)
@@ -87,7 +91,10 @@ def rounding_of(dtype: torch.dtype) -> float:
 
 
 def check_precision(precision: Tensor | None, method: str, features: int | None = None) -> None:
-    """Refuse a precision matrix that no method would use, or of a wrong shape."""
+    """Refuse a precision matrix that no method would use, of a wrong shape, or not finite.
+
+    With `features` its numbers are not read.
+    """
     if precision is None:
         return
     check_tensor("precision", precision)
@@ -97,6 +104,8 @@ def check_precision(precision: Tensor | None, method: str, features: int | None 
     size = features if features is not None else shape[0] if shape else 0
     if shape != (size, size):
         raise refuse("precision", f"the shape ({size}, {size})", describe(precision))
+    if features is None and not bool(precision.isfinite().all()):
+        raise refuse("precision", "finite numbers", describe(precision))
 
 
 def rdm_of_sums(

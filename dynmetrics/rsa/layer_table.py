@@ -93,7 +93,8 @@ class LayerRSA(BrainMetric):
         named = isinstance(layers, Sequence) and all(isinstance(name, str) for name in layers)
         if isinstance(layers, str) or not named or not layers or len({*layers}) < len(layers):
             raise refuse("layers", "a sequence of different names", describe(layers))
-        if not isinstance(targets, Mapping) or not targets:
+        named = isinstance(targets, Mapping) and all(isinstance(name, str) for name in targets)
+        if not named or not targets:
             raise refuse("targets", "a mapping from names to brain RDMs", describe(targets))
         super().__init__(
             brains=targets,

@@ -24,9 +24,10 @@ from dynmetrics.rsa.dissimilarity import (
     rdm_of_sums,
     rounding_of,
 )
-from dynmetrics.rsa.projection import SignProjection, deviations
+from dynmetrics.rsa.projection import SignProjection, check_seed, deviations
 
 Ids: TypeAlias = Tensor | Sequence[int] | Sequence[str]
+_LARGEST_FOLD = 9999
 
 
 class PatternMetric(StreamingMetric):
@@ -64,8 +65,7 @@ class PatternMetric(StreamingMetric):
             check_positive_int("projection", projection)
             if dissimilarity in ("cityblock", "crossnobis"):
                 raise refuse("projection", f"None for {dissimilarity!r}", describe(projection))
-        if isinstance(projection_seed, bool) or not isinstance(projection_seed, int):
-            raise refuse("projection_seed", "an integer", describe(projection_seed))
+        check_seed("projection_seed", projection_seed)
         if folds is not None and dissimilarity != "crossnobis":
             raise refuse("folds", f"None for {dissimilarity!r}", describe(folds))
         super().__init__(**kwargs)
@@ -73,6 +73,8 @@ class PatternMetric(StreamingMetric):
         if len(self.conditions) < 2:
             raise refuse("conditions", "at least two ids", describe(conditions))
         self.folds = None if folds is None else Conditions("folds", folds)
+        if self.folds is not None and len(self.folds) < 2:
+            raise refuse("folds", "at least two folds", describe(folds))
         self.dissimilarity = dissimilarity
         self.missing = missing
         self.layout = layout
@@ -105,6 +107,7 @@ class PatternMetric(StreamingMetric):
         patterns = [self._checked(*pair) for pair in self._by_layer(activations)]
         times, batch = patterns[0].shape[:2]
         for values in patterns:
+            check_precision(self.noise_precision, self.dissimilarity, values.shape[-1])
             if values.shape[:2] != (times, batch):
                 expected = f"{batch} rows, and {times} timesteps, in every layer"
                 raise refuse("activations", expected, f"{values.shape[1]} and {values.shape[0]}")
@@ -176,9 +179,12 @@ class PatternMetric(StreamingMetric):
             # The number of folds is the shape of a state: without `folds` it has to be read.
             fold = fold.detach() if fold.device.type == "cpu" else fold.cpu()
             fold = np.asarray(fold)
-        ids = parsed_ids("fold", fold)
-        if len(ids) != batch or not all(isinstance(i, int) and i >= 0 for i in ids):
-            raise refuse("fold", f"{batch} integers from 0 (others by `folds`)", describe(fold))
+        ids = () if isinstance(fold, int) else parsed_ids("fold", fold)
+        # Each is a part of the state: a date among them would take all memory.
+        fitting = all(isinstance(i, int) and i <= _LARGEST_FOLD for i in ids)
+        if len(ids) != batch or isinstance(fold, int) or not fitting:
+            expected = f"{batch} integers from 0 to {_LARGEST_FOLD} (others by `folds`)"
+            raise refuse("fold", expected, describe(fold))
         rows = torch.tensor(ids, dtype=torch.int64).to(self.device, non_blocking=True)
         highest = max((int(i) for i in ids), default=-1)
         return rows, max(highest + 1, self.counts.shape[1]), None

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from dynmetrics.core.checks import describe, refuse
+
+
+def check_seed(argument: str, value: Any) -> None:
+    """Refuse anything but an integer that a generator takes."""
+    number = isinstance(value, int) and not isinstance(value, bool)
+    if not number or not -(2**63) <= value < 2**64:
+        raise refuse(argument, "an integer of at most 64 bits", describe(value))
 
 
 class SignProjection:

@@ -11,6 +11,7 @@ from dynmetrics.core.checks import describe, refuse
 from dynmetrics.rsa.brain_data import BrainRDMs
 from dynmetrics.rsa.brain_metric import BrainMetric
 from dynmetrics.rsa.ceilings import Ceiling
+from dynmetrics.rsa.projection import check_seed
 from dynmetrics.rsa.recipes import over_window, scores
 
 
@@ -100,6 +101,7 @@ class RSA(BrainMetric):
         for name, value in (("shuffles", shuffles), ("shuffle_seed", shuffle_seed)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise refuse(name, "an integer of at least 0", describe(value))
+        check_seed("shuffle_seed", shuffle_seed)
         super().__init__(
             brains={"brain": brain},
             conditions=conditions,

@@ -304,6 +304,24 @@ def test_no_file(tmp_path: Path) -> None:
             load_brain_rdms(path)
 
 
+def test_misuse_of_loading(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", rdms(3, 3))
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        (None, {}, "path: expected a path"),
+        (3, {}, "path: expected a path"),
+        (os.fsencode(tmp_path / "a.npy"), {}, "path: expected a path"),
+        (tmp_path / "a.npy", {"transpose": "yes"}, "transpose: expected True, False or None"),
+        (tmp_path / "a.npy", {"max_bytes": 0}, "max_bytes: expected an integer of at least 1"),
+        (tmp_path / "a.npy", {"max_bytes": 1e9}, "max_bytes: expected an integer of at least 1"),
+        (tmp_path / "a.npy", {"key": 3}, "key: expected one of ''"),
+    ]
+    for path, options, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            load_brain_rdms(path, **options)
+    with pytest.raises(ValueError, match="path: expected a path"):
+        save_submission(None, IT_RDMs=torch.from_numpy(rdms(3, 3)))  # type: ignore[arg-type]
+
+
 # ---------------------------------------------------------------------------- submissions
 
 

@@ -109,6 +109,13 @@ class TestRDM(PatternContract):
             lambda: RDM(conditions=[b"cat", b"dog"]),
             lambda: RDM(conditions=3, dissimilarity="crossnobis", folds=[2**70, 1]),
             lambda: RDM(conditions=3, dissimilarity="crossnobis", folds=[-1, 1]),
+            lambda: RDM(conditions=3, dissimilarity="crossnobis", folds=1),
+            lambda: RDM(conditions=10**12),
+            lambda: RDM(conditions=3, projection=5, projection_seed=2**70),
+            lambda: RDM(conditions=3, projection=5, projection_seed=-(2**70)),
+            lambda: RDM(
+                conditions=3, dissimilarity="crossnobis", precision=torch.full((2, 2), torch.nan)
+            ),
             lambda: RDM(conditions=["cat", "dog", "cat"]),
             lambda: RDM(conditions=3, dissimilarity="manhattan"),
             lambda: RDM(conditions=3, missing="drop"),
@@ -189,6 +196,8 @@ class TestCrossnobis(PatternContract):
             {**good, "fold": good["fold"].float()},
             {**good, "fold": (good["fold"] - 1).tolist()},
             {**good, "fold": ["a"] * 11},
+            {**good, "fold": [10**9] * 11},
+            {**good, "fold": 11},
         ]
 
     def bad_options(self) -> list[Callable[[], Any]]:
@@ -483,6 +492,49 @@ def test_nearly_equal_patterns_are_ranked_right(level: float) -> None:
 def test_a_large_offset_is_harmless() -> None:
     patterns = torch.randn(30, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(rdm(patterns + 1e4), rdm(patterns), rtol=0, atol=1e-9)
+
+
+def test_a_precision_of_another_width_is_refused_by_update() -> None:
+    metric = RDM(conditions=3, dissimilarity="crossnobis", folds=2, precision=torch.eye(4))
+    with pytest.raises(ValueError, match=r"precision: expected the shape \(5, 5\)"):
+        metric.update(torch.randn(3, 5), torch.arange(3), fold=torch.tensor([0, 1, 0]))
+    with pytest.raises(ValueError, match="precision: expected finite numbers"):
+        rdm(torch.randn(2, 3, 4), "crossnobis", precision=torch.eye(4) * torch.inf)
+
+
+@pytest.mark.parametrize("method", ["correlation", "euclidean", "cityblock", "crossnobis"])
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.bool])
+def test_patterns_of_dtypes_without_arithmetic(method: str, dtype: torch.dtype) -> None:
+    values = torch.randint(2, (2, 4, 9), generator=torch.Generator().manual_seed(0))
+    patterns = values if method == "crossnobis" else values[0]
+    torch.testing.assert_close(rdm(patterns.to(dtype), method), rdm(patterns.double(), method))
+    if method != "crossnobis":
+        metric = RDM(conditions=4, dissimilarity=method)
+        metric.update(patterns.to(dtype), torch.arange(4))
+        torch.testing.assert_close(metric.compute(), rdm(patterns.double(), method))
+
+
+@pytest.mark.parametrize("method", ["correlation", "cosine", "euclidean", "cityblock"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_gradients_and_untouched_patterns(method: str, dtype: torch.dtype) -> None:
+    """Work in place is on memory of our own."""
+    patterns = torch.randn(5, 6, generator=torch.Generator().manual_seed(0)).to(dtype)
+    before = patterns.clone()
+    plain = rdm(patterns, method)
+    assert torch.equal(patterns, before)
+    weights = torch.rand(5, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    asked = patterns.double().clone().requires_grad_()
+    found = rdm(asked, method)
+    torch.testing.assert_close(found, plain, rtol=1e-6, atol=1e-9)
+    (found * weights).sum().backward()
+    assert asked.grad is not None
+    step = 1e-6 * torch.eye(30, dtype=torch.float64).view(30, 5, 6)
+    for i in range(0, 30, 7):
+        up, down = (
+            (rdm(patterns.double() + side * step[i], method) * weights).sum() for side in (1, -1)
+        )
+        numeric = (up - down) / 2e-6
+        assert abs(float(numeric - asked.grad.flatten()[i])) < 1e-6
 
 
 # ---------------------------------------------------------------------------- magnitude

@@ -120,6 +120,15 @@ class TestRSA(PatternContract):
             lambda: RSA(brain=good, nan_policy="omit"),
             lambda: RSA(brain=good, shuffles=-1),
             lambda: RSA(brain=good, shuffles=True),
+            lambda: RSA(brain=good, shuffles=2, shuffle_seed=2**70),
+            lambda: RSA(brain=good, projection=2, projection_seed=2**70),
+            lambda: BrainRDMs(good, name=3),  # type: ignore[arg-type]
+            lambda: BrainRDMs(brain(4, 2), times=["0 ms", "1 ms"]),  # type: ignore[arg-type]
+            lambda: BrainRDMs(brain(4, 2), times="ab"),  # type: ignore[arg-type]
+            lambda: BrainRDMs(brain(4, 2), times=torch.tensor([0.0, torch.nan])),
+            lambda: BrainRDMs(brain(4, 2), times=torch.tensor([True, False])),
+            lambda: BrainRDMs(brain(4, 2), times=torch.tensor([0j, 1j])),
+            lambda: noise_ceiling(good, squared="yes"),  # type: ignore[arg-type]
             lambda: BrainRDMs(good, times=torch.arange(4)),
             lambda: BrainRDMs(good, tuple("abcde")),
         ]
@@ -309,6 +318,7 @@ class TestLayerRSA(PatternContract):
             lambda: LayerRSA(layers=["IT", "IT"], targets=good),
             lambda: LayerRSA(layers=[], targets=good),
             lambda: LayerRSA(layers=["IT"], targets={}),
+            lambda: LayerRSA(layers=["IT"], targets={3: good["IT"]}),  # type: ignore[dict-item]
             lambda: LayerRSA(layers=["IT"], targets={**good, "EVC": named}),
         ]
 
