@@ -17,10 +17,15 @@ def outlying_exponent(largest: Tensor) -> Tensor | None:
     Squares of ordinary magnitudes, and of what is left of them after a subtraction, are exact to
     rounding however many are added up. Zeros and what is not finite are ordinary.
     """
-    far = (largest >= _FAR) & largest.isfinite() | (largest <= 1 / _FAR) & (largest > 0)
-    if not torch.compiler.is_compiling() and not bool(far.any()):
+    if not torch.compiler.is_compiling() and _are_ordinary(largest):
         return None
+    far = (largest >= _FAR) & largest.isfinite() | (largest <= 1 / _FAR) & (largest > 0)
     return torch.where(far, torch.frexp(largest).exponent, 0)
+
+
+def _are_ordinary(largest: Tensor) -> bool:
+    """Whether all lie in the middle of the range: nearly always, and found out by little."""
+    return bool(((largest < _FAR) & (largest > 1 / _FAR)).all())
 
 
 def times_power_of_two(values: Tensor, exponent: Tensor) -> Tensor:

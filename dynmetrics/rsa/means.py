@@ -25,6 +25,7 @@ class Means:
         self.n = counts.clamp(min=1).to(torch.float64).unsqueeze(1)
         self.size, self.features = sums.shape
         self._largest: Tensor | None = None
+        self._deviations: Tensor | None = None
 
     @property
     def largest(self) -> Tensor:
@@ -58,6 +59,10 @@ class Means:
 
     def deviations(self, centre: Tensor) -> Generator[Tensor, None, None]:
         """All sums less `centre` (K, 1), block by block, in memory that the next block reuses."""
+        if self._deviations is not None:
+            whole, self._deviations = self._deviations, None
+            yield whole
+            return
         blocks = self.blocks()
         width = max(stop - start for start, stop in blocks)
         scratch = self.scratch(self.size, width)
@@ -88,6 +93,8 @@ class Means:
             if subtract_mean:
                 average = values.mean(1, keepdim=True)
                 values = less(values, average, kept)
+                # Few enough to be kept for `deviations`, which gives them away.
+                self._deviations = values if len(rows) == self.size else None
             averages.append(average)
             lengths.append(torch.linalg.vector_norm(values, dim=1, keepdim=True))
         # What is found on the way need not be looked for again.
@@ -154,14 +161,15 @@ def pairwise(
     # In the place of what has been read, for fresh memory costs more than all that follows.
     result = torch.empty_like(gram) if gram.requires_grad else gram
     # Some rows at a time stay in a cache.
-    for start in range(0, len(gram), _ROWS):
-        stop = min(start + _ROWS, len(gram))
+    for start in range(0, len(gram), _PANEL):
+        stop = min(start + _PANEL, len(gram))
         part = distance(own[start:stop].unsqueeze(1), own[start:], gram[start:stop, start:])
         upper = part.triu(1)
         size = stop - start
-        result[start:stop, start:] = upper
-        result[start:stop, start:stop] += upper[:, :size].mT
-        result[stop:, start:stop] = upper[:, size:].mT
+        result[start:stop, start:stop] = upper[:, :size] + upper[:, :size].mT
+        if stop < len(gram):
+            result[start:stop, stop:] = upper[:, size:]
+            result[stop:, start:stop] = upper[:, size:].mT
     return nan_unless(defined, result)
 
 
