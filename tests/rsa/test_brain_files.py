@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -470,6 +471,27 @@ def test_no_damaged_byte_ends_the_process(tmp_path: Path) -> None:
         read, refused = map(int, line.split())
         assert read + refused == 3 * path.stat().st_size
         assert refused > path.stat().st_size // 2
+
+
+def test_compressed_data_ends_where_it_says(tmp_path: Path) -> None:
+    """Without its checksum, with data behind it, and with more inside than declared."""
+    io.savemat(tmp_path / "a.mat", {"IT": SMALL}, do_compression=True)
+    whole = (tmp_path / "a.mat").read_bytes()
+    packed = whole[136:]
+    inside = zlib.decompress(packed)
+    for spoilt in (packed[:-4], packed[:-1], packed + b"\x00", zlib.compress(inside + bytes(8)),
+                   zlib.compress(inside[:-8]), zlib.compress(inside[:12]), b""):  # fmt: skip
+        tag = np.array([15, len(spoilt)], "<u4").tobytes()
+        (tmp_path / "a.mat").write_bytes(whole[:128] + tag + spoilt)
+        if spoilt == packed + b"\x00":
+            # What stands behind the end of the data is nobody's.
+            assert load_brain_rdms(tmp_path / "a.mat", "IT").rdms.shape == (3, 3)
+            continue
+        with pytest.raises(ValueError, match="path: expected an undamaged file"):
+            load_brain_rdms(tmp_path / "a.mat", "IT")
+    tag = np.array([15, len(packed)], "<u4").tobytes()
+    (tmp_path / "a.mat").write_bytes(whole[:128] + tag + packed)
+    assert load_brain_rdms(tmp_path / "a.mat", "IT").rdms.shape == (3, 3)
 
 
 def test_checksums_of_torch_files_are_read(tmp_path: Path) -> None:

@@ -656,6 +656,13 @@ def test_the_draw_of_a_projection_is_that_of_its_seed() -> None:
 def test_blocks_of_features_change_nothing() -> None:
     """More features than a block holds, and more conditions."""
     patterns = torch.randn(300, 2500, generator=torch.Generator().manual_seed(0))
+    for method in ("correlation", "sqeuclidean", "cityblock"):
+        whole = rdm(patterns, method)
+        assert torch.equal(whole, whole.mT)
+        assert bool((whole.diagonal() == 0).all())
+    squares = torch.cdist(patterns[::9].double(), patterns[::9].double()).square()
+    found_squares = rdm(patterns, "sqeuclidean")[::9, ::9]
+    torch.testing.assert_close(found_squares, squares, rtol=1e-9, atol=1e-9)
     found = upper_triangle(rdm(patterns)).numpy()
     expected = 1 - np.corrcoef(patterns.double().numpy())
     np.testing.assert_allclose(found, expected[np.triu_indices(300, 1)], rtol=0, atol=1e-12)

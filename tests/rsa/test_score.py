@@ -608,3 +608,20 @@ def test_comparisons_have_no_scale(factor: float, comparison: str) -> None:
         metric.update(patterns_with(SIGNAL.round(decimals=3)) * min(scale, 2.0**900), range(6))
         results.append(metric.compute())
     assert_same(results[1], results[0], 1e-9)
+
+
+@pytest.mark.parametrize("comparison", ["spearman", "pearson", "cosine", "whitened-cosine"])
+def test_subjects_whose_sum_has_no_float64(comparison: str) -> None:
+    """Only their mean exists."""
+    rdms = brain(4)
+    largest = rdms / rdms.abs().max() * 1.7e308
+    assert bool(largest.sum(0).isinf().any())
+    for pooling in ("mean", "rank"):
+        expected = noise_ceiling(rdms, comparison, pooling)
+        assert_same(noise_ceiling(largest, comparison, pooling), expected, 1e-12)
+    results = []
+    for subjects in (rdms, largest):
+        metric = RSA(subjects, comparison=comparison)
+        metric.update(patterns_with(SIGNAL.round(decimals=3)), range(6))
+        results.append(metric.compute())
+    assert_same(results[1], results[0], 1e-9)
