@@ -109,6 +109,13 @@ def _copier(name: str, array: Any) -> Callable[[], Any]:
     return lambda: native(name, array)
 
 
+def _refuser(name: str, reason: str) -> Callable[[], Any]:
+    def read() -> Any:
+        raise refuse(name, "numbers or text", " ".join(reason.split()))
+
+    return read
+
+
 @contextmanager
 def _npz(path: Path, limit: Limit) -> Generator[Contents, None, None]:
     from numpy.lib import format as npy
@@ -129,9 +136,9 @@ def _npz(path: Path, limit: Limit) -> Generator[Contents, None, None]:
             with archive.open(info) as file:
                 try:
                     shape, dtype = _npy_header(file)
-                except ValueError:
-                    # An entry that nobody asks for may be anything; reading it raises.
-                    entries[name] = Entry(name, (), False, reader(info.filename, name))
+                except ValueError as error:
+                    # An entry that nobody asks for may be anything.
+                    entries[name] = Entry(name, (), False, _refuser(name, str(error)))
                     continue
             limit.check(name, shape, dtype.itemsize, DEFLATE)
             if math.prod(shape) * dtype.itemsize > info.file_size:

@@ -60,7 +60,8 @@ class _Reader:
             return np.array(self._cells(name), dtype=np.str_)
         if h5py.check_string_dtype(dataset.dtype) is not None:
             self._check(name, dataset, 1)
-            return native(name, dataset.asstr()[...])
+            # As bytes: the encoding that a file declares for text is often not that of its text.
+            return np.asarray(dataset[...])
         if not is_numeric(dataset.dtype):
             raise refuse(name, "real numbers", f"{dataset.dtype}")
         self._check(name, dataset, dataset.dtype.itemsize)

@@ -612,8 +612,17 @@ def test_text_beyond_ascii(tmp_path: Path) -> None:
     names = np.array(["Bär", "Öl", "猫"], dtype=object)
     path = with_conditions(tmp_path, "mat", names)
     assert load_brain_rdms(path, "IT").conditions == ("Bär", "Öl", "猫")
-    path = with_conditions(tmp_path, "npz", np.array(["Bär", "Öl", "猫"]))
+    texts = np.array(["Bär", "Öl", "猫"])
+    path = with_conditions(tmp_path, "npz", texts)
     assert load_brain_rdms(path, "IT").conditions == ("Bär", "Öl", "猫")
+    for conditions in (texts.tolist(), np.char.encode(texts), np.char.encode(texts).reshape(1, 3)):
+        path = with_conditions(tmp_path, "h5", conditions)
+        assert load_brain_rdms(path, "IT").conditions == ("Bär", "Öl", "猫")
+    row = texts.astype(object).reshape(1, 3)
+    with h5py.File(tmp_path / "row.h5", "w") as file:
+        file["IT"] = SMALL
+        file.create_dataset("conditions", data=row, dtype=h5py.string_dtype())
+    assert load_brain_rdms(tmp_path / "row.h5", "IT").conditions == ("Bär", "Öl", "猫")
 
 
 def test_text_of_matlab73(tmp_path: Path) -> None:
@@ -651,6 +660,10 @@ def test_what_is_no_id_is_named(tmp_path: Path) -> None:
         ("npz", np.zeros((2, 3)), r"one axis .* the shape \(2, 3\)"),
         ("npz", np.array([b"a", b"\xff", b"c"]), "UTF-8"),
         ("npz", np.array([1j, 2, 3]), "real numbers"),
+        ("h5", np.array([b"a", b"\xff", b"c"]), "UTF-8"),
+        ("h5", "cat", "3 ids for IT, got 1"),
+        ("npz", np.array(["a", 1, 2], dtype=object), "numbers or text"),
+        ("npz", np.array([-45, 0, 45]), "from 0 .* got -45"),
         ("npz", np.array([1, 2]), "3 ids for IT, got 2"),
         ("npz", np.array([1, 2, 1]), "1 more than once"),
         ("pt", ["a", 1, 2], "integers or strings, not both"),
