@@ -3,18 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CONSTRAINTS := constraints.txt
 TESTS ?=
 
-.PHONY: help test lint types unit demo bench clean
+.PHONY: help test lint unit compat demo bench clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev]'
+		--constraint $(CONSTRAINTS) --editable '.[dev]'
 	@touch $(READY)
 
 test: lint unit  ## all checks and all tests
@@ -27,6 +28,9 @@ lint: $(READY)  ## format, style and types
 unit: $(READY)  ## the tests alone; TESTS=tests/core for some of them
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 $(TESTS)
 
+compat:  ## the tests with the oldest versions of all dependencies, in a place of their own
+	$(MAKE) unit VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
+
 demo: $(READY)  ## train a recurrent network on real images in two processes
 	$(BIN)/python examples/train_recurrent_digits.py
 
@@ -34,4 +38,4 @@ bench: $(READY)  ## speed against peers, one table
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks
 
 clean:  ## remove what was built
-	rm -rf $(VENV) build dist runs *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest build dist runs *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -26,21 +26,21 @@ class PointSets(NamedTuple):
     points: Tensor
     lengths: Tensor
 
-    @property
-    def valid(self) -> Tensor:
-        """Which points (B, N) are real."""
-        index = torch.arange(self.points.shape[1], device=self.points.device)
-        return index < self.lengths.unsqueeze(1)
 
-    @property
-    def empty(self) -> Tensor:
-        """Which sets (B,) have no point."""
-        return self.lengths < 1
+def is_real(sets: PointSets) -> Tensor:
+    """Which points (B, N) are no padding."""
+    index = torch.arange(sets.points.shape[1], device=sets.points.device)
+    return index < sets.lengths.unsqueeze(1)
 
-    @property
-    def too_long(self) -> Tensor:
-        """Which lengths (B,) exceed the points that there are."""
-        return self.lengths > self.points.shape[1]
+
+def is_empty(sets: PointSets) -> Tensor:
+    """Which sets (B,) have no point."""
+    return sets.lengths < 1
+
+
+def is_too_long(sets: PointSets) -> Tensor:
+    """Which lengths (B,) exceed the points that there are."""
+    return sets.lengths > sets.points.shape[1]
 
 
 class ChamferDistance(StreamingMetric):
@@ -121,8 +121,8 @@ class ChamferDistance(StreamingMetric):
     ) -> None:
         """Add items: x (B, N, D), y (B, M, D), or lists of (N_i, D); lengths (B,)."""
         one, other = point_sets(x, y, x_lengths, y_lengths)
-        too_long = one.too_long | other.too_long
-        empty = (one.empty | other.empty) & ~too_long
+        too_long = is_too_long(one) | is_too_long(other)
+        empty = (is_empty(one) | is_empty(other)) & ~too_long
         values = set_distances(one, other, self.squared, self.point_reduction, self.sides)
         counted = ~(empty | too_long)
         self.accumulate(
@@ -166,13 +166,13 @@ def set_distances(
         distances = torch.linalg.vector_norm(source.points.to(torch.float64) - neighbours, dim=2)
         distances = distances.square() if squared else distances
         if point_reduction == "max":
-            values.append(distances.masked_fill(~source.valid, 0.0).amax(1))
+            values.append(distances.masked_fill(~is_real(source), 0.0).amax(1))
         else:
-            total = torch.where(source.valid, distances, 0.0).sum(1)
+            total = torch.where(is_real(source), distances, 0.0).sum(1)
             values.append(total / source.lengths if point_reduction == "mean" else total)
     both = torch.stack(values)
     total = {"mean": both.mean(0), "max": both.amax(0)}.get(sides, both.sum(0))
-    undefined = x.empty | y.empty | x.too_long | y.too_long
+    undefined = is_empty(x) | is_empty(y) | is_too_long(x) | is_too_long(y)
     return total.masked_fill(undefined, torch.nan)
 
 
@@ -212,11 +212,11 @@ def _by_comparison(x: PointSets, y: PointSets) -> Tensor:
     """
     known, queries = y.points.to(torch.float64), x.points.to(torch.float64)
     # A NaN must stay with its own point, which then is nearest to all and shows in the distance.
-    present = y.valid.unsqueeze(2)
+    present = is_real(y).unsqueeze(2)
     sums = known.nan_to_num(0.0, 0.0, 0.0).masked_fill(~present, 0.0).sum(1, keepdim=True)
     centre = sums / present.sum(1, keepdim=True).clamp(min=1)
     queries, known = queries - centre, known - centre
-    norms = known.square().sum(2, keepdim=True).masked_fill(~y.valid.unsqueeze(2), torch.inf)
+    norms = known.square().sum(2, keepdim=True).masked_fill(~present, torch.inf)
     # |y|^2 - 2xy by one product; |x|^2 is the same for every y.
     queries = torch.cat([queries, torch.ones_like(queries[..., :1])], 2)
     known = torch.cat([-2 * known, norms], 2).mT
@@ -241,7 +241,7 @@ def _points(argument: str, value: Any, lengths: Any) -> PointSets:
         raise refuse(f"{argument}_lengths", f"the shape ({len(value)},)", describe(lengths))
     sets = PointSets(points, whole_numbers(f"{argument}_lengths", lengths))
     # Padding may hold anything, also NaN.
-    return sets._replace(points=torch.where(sets.valid.unsqueeze(2), points, 0.0))
+    return sets._replace(points=torch.where(is_real(sets).unsqueeze(2), points, 0.0))
 
 
 def _ragged(argument: str, sets: Any, lengths: Any) -> PointSets:

@@ -60,7 +60,7 @@ class Conditions:
                 return self.rows_of_tensor(argument, given.to(device, non_blocking=True))
             places, known = self.rows_of_tensor(argument, given)
             if not bool(known.all()):
-                raise self._unknown(argument, given[~known].tolist())
+                raise self._unknown(argument, given.tolist())
             return places.to(device, non_blocking=True), None
         if isinstance(given, int):
             # Elsewhere a number stands for the ids 0 to n - 1; here it would hide a mistake.

@@ -267,7 +267,8 @@ def test_containers_save_load_copy_and_move() -> None:
 def test_modules_made_on_meta_are_empty_metrics_elsewhere() -> None:
     with torch.device("meta"):
         model = Model()
-    assert model.mean.total.device.type == "meta"
+    # torchmetrics before 1.9 puts every metric on the CPU.
+    assert model.mean.total.device == model.mean.device
     model.to_empty(device="cpu")
     assert_same(model.update(VALUES).results(), Model().update(VALUES).results(), 0.0)
 
