@@ -209,12 +209,13 @@ def _by_comparison(x: PointSets, y: PointSets) -> Tensor:
     """`nearest` by the distances of all pairs, a chunk of x at a time.
 
     Only the order of the distances is read off the product, and in float64 about a common centre.
+    That is a median, which one point far away does not carry off.
     """
     known, queries = y.points.to(torch.float64), x.points.to(torch.float64)
     # A NaN must stay with its own point, which then is nearest to all and shows in the distance.
     present = is_real(y).unsqueeze(2)
-    sums = known.nan_to_num(0.0, 0.0, 0.0).masked_fill(~present, 0.0).sum(1, keepdim=True)
-    centre = sums / present.sum(1, keepdim=True).clamp(min=1)
+    centre = known.masked_fill(~present, torch.nan).nanmedian(1, keepdim=True).values
+    centre = centre.nan_to_num(0.0, 0.0, 0.0)
     queries, known = queries - centre, known - centre
     norms = known.square().sum(2, keepdim=True).masked_fill(~present, torch.inf)
     # |y|^2 - 2xy by one product; |x|^2 is the same for every y.

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from dynmetrics.core.checks import check_tensor, describe, refuse
 
+_ORDINARY = (1e-6, 1e9)
+
 
 class ImagePairs(NamedTuple):
     """Two batches of images (N, C, H, W), and the axes that N was made of."""
@@ -52,6 +54,13 @@ def image_pairs(preds: Any, target: Any) -> ImagePairs:
     # An explicit length, for -1 is ambiguous where there are no images.
     n = math.prod(leading)
     return ImagePairs(preds.reshape(n, *image), target.reshape(n, *image), leading)
+
+
+def with_room(data_range: float, preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The images in float64, if fourth powers of their range do not fit into float32."""
+    if _ORDINARY[0] <= data_range <= _ORDINARY[1]:
+        return preds, target
+    return preds.to(torch.float64), target.to(torch.float64)
 
 
 def image_mask(mask: Any, leading: tuple[int, ...], device: torch.device) -> Tensor:

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
 
 from dynmetrics.core.checks import check_choice, check_tensor, describe, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.moments import batch_moments, fold_moments, moment_mean, moment_variance
+from dynmetrics.core.scales import largest_of_rows, power_of_two
 from dynmetrics.core.state import GROWS
 from dynmetrics.prediction.inputs import (
     check_flag,
@@ -38,8 +38,8 @@ class RolloutError(StreamingMetric):
         root: take the p-th root of the mean, so that errors have the unit of the data (RMSE for
             p=2).
         normalize: "persistence" divides by the error of repeating the first frame: below 1 the
-            model knows more than that nothing moves. The first frame is `initial`, or else step 0
-            of the target, where the quotient then is undefined.
+            model knows more than that nothing moves. The first frame is `initial`, or else the
+            first step of the target that counts, where the baseline has no error.
         distance: "lp", or "cosine": 1 - cosine similarity over the last axis, from 0 to 2; a vector
             of zeros is like no other.
         threshold: also report the first step whose error exceeds it.
@@ -114,7 +114,10 @@ class RolloutError(StreamingMetric):
     ) -> None:
         """Add episodes: preds and target (B, T, ...), mask (B, T), initial (B, ...)."""
         preds, target, counted = trajectories(preds, target, mask)
-        errors = self._measured(preds, target, initial)
+        first = None
+        if self.normalize == "persistence":
+            first = first_frame(target, initial, counted)
+        errors = episode_errors(preds, target, first, self.p, self.distance)
         moments = batch_moments(errors, 0, counted.unsqueeze(1))
         self.accumulate(n=counted.sum(0), moments=moments)
 
@@ -139,10 +142,6 @@ class RolloutError(StreamingMetric):
             result["first_above"] = first_above(error, defined, self.threshold)
         return result
 
-    def _measured(self, preds: Tensor, target: Tensor, initial: Any) -> Tensor:
-        first = first_frame(target, initial) if self.normalize == "persistence" else None
-        return episode_errors(preds, target, first, self.p, self.distance)
-
 
 def trajectories(preds: Any, target: Any, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Trajectories (B, T, ...) in one float type, and which steps (B, T) count."""
@@ -156,10 +155,13 @@ def trajectories(preds: Any, target: Any, mask: Any) -> tuple[Tensor, Tensor, Te
     return preds, target, checked_mask(mask, shape, preds.device)
 
 
-def first_frame(target: Tensor, initial: Any) -> Tensor:
+def first_frame(target: Tensor, initial: Any, counted: Tensor) -> Tensor:
     """The frame (B, 1, ...) that persistence repeats."""
     if initial is None:
-        return target[:, :1]
+        # What is masked may be anything, also the first step of an episode.
+        before = (counted.cumsum(1) == 0).sum(1).clamp(max=max(target.shape[1] - 1, 0))
+        place = before.view(-1, 1, *[1] * (target.ndim - 2)).expand(-1, 1, *target.shape[2:])
+        return target.gather(1, place) if target.shape[1] else target
     check_tensor("initial", initial, target.device)
     expected = (target.shape[0], *target.shape[2:])
     if tuple(initial.shape) != expected:
@@ -186,12 +188,22 @@ def step_errors(preds: Tensor, target: Tensor, p: float, distance: str) -> Tenso
     if distance == "cosine":
         if preds.ndim < 3:
             raise refuse("preds", "vectors (B, T, ..., D) for a cosine", describe(preds))
-        errors = 1 - cosine_similarity(preds.double(), target.double(), dim=-1).clamp(-1, 1)
+        errors = 1 - (directions(preds) * directions(target)).sum(-1).clamp(-1, 1)
     else:
         errors = (preds - target).abs()
         if p != 1:
+            # Powers of float32 would leave its range.
+            errors = errors.to(torch.float64)
             errors = errors.square() if p == 2 else errors.pow(p)
-    return errors.unsqueeze(2).flatten(2).mean(2).to(torch.float64)
+    return errors.unsqueeze(2).flatten(2).mean(2, dtype=torch.float64)
+
+
+def directions(vectors: Tensor) -> Tensor:
+    """Vectors (..., D) as float64 of length 1, of whatever length they were; zeros stay zeros."""
+    scale = power_of_two(largest_of_rows(vectors.detach().to(torch.float64)))
+    vectors = vectors.to(torch.float64) / scale
+    sizes = vectors.norm(dim=-1, keepdim=True)
+    return vectors / torch.where(sizes > 0, sizes, 1.0)
 
 
 def quotient(means: Tensor, variances: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
@@ -269,7 +281,7 @@ def rollout_error(
     """
     _check_options(p, root, normalize, distance)
     preds, true, counted = trajectories(pred, target, mask)
-    first = first_frame(true, initial) if normalize == "persistence" else None
+    first = first_frame(true, initial, counted) if normalize == "persistence" else None
     errors = episode_errors(preds, true, first, p, distance)
     means = moment_mean(batch_moments(errors, 0, counted.unsqueeze(1)))
     curve = (

@@ -19,6 +19,7 @@ from dynmetrics.prediction.inputs import (
     image_mask,
     image_pairs,
     over_steps,
+    with_room,
 )
 
 CHUNK = 1 << 17
@@ -31,6 +32,7 @@ class Window(NamedTuple):
     weights: tuple[float, ...]
     border: str
     sample_covariance: bool
+    data_range: float
     c1: float
     c2: float
 
@@ -153,7 +155,7 @@ def window_of(
     shape = distances.square() / (-2 * sigma**2) if kernel == "gaussian" else 0 * distances
     weights = shape.exp() / shape.exp().sum()
     c1, c2 = (k1 * data_range) ** 2, (k2 * data_range) ** 2
-    return Window(tuple(weights.tolist()), border, sample_covariance, c1, c2)
+    return Window(tuple(weights.tolist()), border, sample_covariance, data_range, c1, c2)
 
 
 def similarity(preds: Tensor, target: Tensor, window: Window) -> Tensor:
@@ -163,6 +165,7 @@ def similarity(preds: Tensor, target: Tensor, window: Window) -> Tensor:
     if min(preds.shape[-2:]) < least:
         expected = f"sides of at least {least} for window={size}, border={window.border!r}"
         raise refuse("preds", expected, describe(preds))
+    preds, target = with_room(window.data_range, preds, target)
     n, channels, height, width = preds.shape
     planes = [images.reshape(n * channels, height, width) for images in (preds, target)]
     if window.border != "valid":

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dynmetrics.core.exchange import Exchange
-from dynmetrics.representation.scales import largest_of_rows, power_of_two, unit_rows
+from dynmetrics.core.scales import largest_of_rows, power_of_two, unit_rows
 
 METRICS = ("cosine", "euclidean", "dot")
 ABSENT = torch.iinfo(torch.int64).min

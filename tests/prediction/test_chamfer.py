@@ -337,3 +337,15 @@ def test_is_differentiable(n: int) -> None:
     same = y.clone().requires_grad_()
     (flat,) = torch.autograd.grad(chamfer_distance(same, y, squared=False).sum(), same)
     assert flat.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_point_far_away_carries_nothing_off(dtype: torch.dtype) -> None:
+    """About the mean, the neighbours of all other points would be found by rounding errors."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.rand(1, 9, 2, generator=generator, dtype=dtype) for _ in range(2))
+    far = y.clone()
+    far[0, 0] = 1e12
+    index = _by_comparison(*(PointSets(p, torch.tensor([9])) for p in (x, far)))
+    distances = (x[0].double().unsqueeze(1) - far[0].double()).square().sum(2)
+    assert index[0].tolist() == distances.argmin(1).tolist()

@@ -238,3 +238,17 @@ def test_large_images_are_worked_on_in_pieces() -> None:
 def test_is_differentiable() -> None:
     pred = torch.rand(2, 1, 3, 3, dtype=torch.float64, requires_grad=True)
     torch.autograd.gradcheck(psnr, (pred, torch.zeros(2, 1, 3, 3, dtype=torch.float64)))
+
+
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**-70, 2.0**70, 2.0**110])
+def test_images_of_any_range(scale: float) -> None:
+    """Squares of such float32 differences leave their range."""
+    pred, target = torch.rand(2, 3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    plain, scaled = PSNR(data_range=1.0), PSNR(data_range=scale)
+    plain.update(pred, target)
+    scaled.update(scale * pred, scale * target)
+    expected = float(plain.compute()["psnr"])
+    assert float(scaled.compute()["psnr"]) == pytest.approx(expected, rel=1e-6)
+    values = psnr(scale * pred, scale * target, scale)
+    assert values.dtype is torch.float32
+    torch.testing.assert_close(values, psnr(pred, target))

@@ -280,3 +280,39 @@ def test_is_differentiable() -> None:
     pred.requires_grad_()
     for options in ({"p": 2, "root": True}, {"distance": "cosine"}):
         torch.autograd.gradcheck(lambda x, o=options: rollout_error(x, target, **o), (pred,))
+
+
+def test_persistence_of_a_masked_first_step() -> None:
+    """What is masked may be anything: the first step that counts is repeated."""
+    target = torch.tensor([[torch.nan, 1.0, 3.0], [0.0, 2.0, 6.0]])
+    preds = torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 4.0]])
+    mask = torch.tensor([[False, True, True], [True, True, True]])
+    metric = RolloutError(normalize="persistence")
+    metric.update(preds, target, mask=mask)
+    # Errors (1: -, 0, 1; 2: 0, 1, 2) over those of repeating 1 and 0 (-, 0, 2; 0, 2, 6).
+    expected = torch.tensor([torch.nan, 0.5, 3 / 8])
+    torch.testing.assert_close(metric.compute()["error"].float(), expected, equal_nan=True)
+    curve = rollout_error(preds, target, mask=mask, normalize="persistence")
+    torch.testing.assert_close(curve, expected, equal_nan=True)
+    assert float(metric.compute()["overall"]) == pytest.approx(4 / 10)
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-25, 1e-9, 1e9, 1e25, 1e38])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_cosine_has_no_scale(scale: float, dtype: torch.dtype) -> None:
+    preds = scale * torch.tensor([[[1.0, 0.0], [1.0, 1.0]]], dtype=dtype)
+    target = scale * torch.tensor([[[0.0, 1.0], [1.0, 0.0]]], dtype=dtype)
+    metric = RolloutError(distance="cosine")
+    metric.update(preds, target)
+    expected = [1.0, 1 - 0.5**0.5]
+    # A float32 of 1e-38 has few digits left.
+    assert metric.compute()["error"].tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_squares_beyond_float32(scale: float) -> None:
+    preds = scale * torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    metric = RolloutError(p=2, root=True)
+    metric.update(preds, torch.zeros(2, 2))
+    expected = [scale * 5**0.5, scale * 10**0.5]
+    assert metric.compute()["error"].tolist() == pytest.approx(expected, rel=1e-6)

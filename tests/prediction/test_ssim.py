@@ -338,3 +338,14 @@ def test_is_differentiable() -> None:
     pred, target = torch.rand(2, 1, 2, 5, 6, dtype=torch.float64)
     pred.requires_grad_()
     torch.autograd.gradcheck(lambda x: ssim(x, target, window=3), (pred,))
+
+
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**-30, 2.0**31, 2.0**110])
+def test_images_of_any_range(scale: float) -> None:
+    """Fourth powers of such float32 pixels leave their range."""
+    pred, target = torch.rand(2, 2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    plain, scaled = SSIM(data_range=1.0), SSIM(data_range=scale)
+    plain.update(pred, target)
+    scaled.update(scale * pred, scale * target)
+    assert float(scaled.compute()) == pytest.approx(float(plain.compute()), rel=1e-5)
+    assert ssim(scale * pred, scale * target, scale).dtype is torch.float32

@@ -1,6 +1,6 @@
-"""Powers of two by which features are divided, so that no square of theirs leaves its range.
+"""Powers of two by which vectors are divided, so that no square of theirs leaves its range.
 
-Such a division is exact: it costs no digit, and features of ordinary size lose none by it.
+Such a division is exact: it costs no digit, and numbers of ordinary size lose none by it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def power_of_two(sizes: Tensor) -> Tensor:
 
 
 def largest_of_rows(rows: Tensor) -> Tensor:
-    """The largest absolute value in every row (N, 1) of rows (N, D), D >= 1."""
-    return torch.maximum(rows.amax(1, keepdim=True), -rows.amin(1, keepdim=True))
+    """The largest absolute value in every row (..., 1) of rows (..., D), D >= 1."""
+    return torch.maximum(rows.amax(-1, keepdim=True), -rows.amin(-1, keepdim=True))
 
 
 def unit_rows(rows: Tensor) -> Tensor:
