@@ -13,7 +13,7 @@ from dynmetrics.core.moments import fold_moments
 from dynmetrics.core.state import BY_DATA
 from dynmetrics.prediction.inputs import check_flag, check_same_shape, chunk_size, float_pair
 
-CHUNK = 1 << 15
+CHUNK = 1 << 16
 """Numbers that a CPU works on at a time."""
 
 MULTIOUTPUT = ("uniform_average", "raw_values", "variance_weighted")
@@ -137,21 +137,19 @@ def batch_statistics(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Ten
 
     A few rows at a time on a CPU, so that what float64 needs stays in its cache.
     """
-    outputs = target.shape[1]
-    residuals = target.new_zeros(outputs, dtype=torch.float64)
-    moments = target.new_zeros(3, outputs, dtype=torch.float64)
-    lowest, highest = torch.full_like(residuals, torch.inf), torch.full_like(residuals, -torch.inf)
-    if not len(target):
-        return residuals, moments, lowest, highest
+    n, outputs = target.shape
+    residuals, deviations = target.new_zeros(2, outputs, dtype=torch.float64)
+    if not n:
+        nothing = torch.full_like(residuals, torch.inf)
+        return residuals, target.new_zeros(3, outputs, dtype=torch.float64), nothing, -nothing
+    mean = target.sum(0, dtype=torch.float64) / n
     rows = max(chunk_size(target.device, CHUNK) // outputs, 1)
     for some, true in zip(torch.split(preds, rows), torch.split(target, rows), strict=True):
         true = true.to(torch.float64)
-        residuals = residuals + (true - some).square().sum(0)
-        mean = true.mean(0)
-        count = torch.full_like(mean, len(true))
-        moments = fold_moments(moments, torch.stack([count, mean, (true - mean).square().sum(0)]))
-        lowest, highest = torch.minimum(lowest, true.amin(0)), torch.maximum(highest, true.amax(0))
-    return residuals, moments, lowest, highest
+        residuals = residuals + (true - some).square_().sum(0)
+        deviations = deviations + (true - mean).square_().sum(0)
+    moments = torch.stack([torch.full_like(mean, n), mean, deviations])
+    return residuals, moments, *(x.to(torch.float64) for x in (target.amin(0), target.amax(0)))
 
 
 def determination(residuals: Tensor, deviations: Tensor, force_finite: bool) -> Tensor:
