@@ -41,7 +41,7 @@ METRIC_CLASSES = {"metric", "suite", "StreamingMetric", "MetricSuite"}
 """What of `core` is closed to plots, which see results only."""
 
 EXCEPTIONS = {
-    ("core/arrays.py", "h5py"): "files are read by a domain and by the command line alike",
+    ("core/hdf5_files.py", "h5py"): "files are read by a domain and by the command line alike",
     ("rsa/brain_data.py", "rsatoolbox"): "a conversion to that package's own type",
     ("training/lightning.py", "lightning"): "the callback is a class of Lightning's",
     ("training/stages.py", "lightning"): "a part of the callback",

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from dynmetrics.core.checks import check_positive_int, describe, refuse
+from dynmetrics.core.file_entries import Contents, Entry
+from dynmetrics.core.file_formats import opened
 from dynmetrics.rsa.brain_data import BrainRDMs
 from dynmetrics.rsa.conditions import listed
-from dynmetrics.rsa.file_entries import Contents, Entry
-from dynmetrics.rsa.file_formats import opened
 from dynmetrics.rsa.labels import ids_in, times_in
 from dynmetrics.rsa.vectors import check_symmetry, rdm_vectors, square, upper_triangle
 

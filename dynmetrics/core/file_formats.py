@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import torch
 
 from dynmetrics.core.checks import describe, refuse
-from dynmetrics.rsa.file_entries import DEFLATE, Contents, Entry, Limit, is_numeric, native
-from dynmetrics.rsa.hdf5_files import OFFSETS, SIGNATURE, hdf5
-from dynmetrics.rsa.matlab_files import is_version_5, matlab
+from dynmetrics.core.file_entries import DEFLATE, Contents, Entry, Limit, is_numeric, native
+from dynmetrics.core.hdf5_files import OFFSETS, SIGNATURE, hdf5
+from dynmetrics.core.matlab_files import is_version_5, matlab
 
 _SCALARS = (str, bytes, int, float)
 Reader: TypeAlias = Callable[[Path, Limit], AbstractContextManager[Contents]]
@@ -34,7 +34,7 @@ def opened(path: Path, max_bytes: int) -> Generator[Contents, None, None]:
     try:
         with reader(path, limit) as contents:
             yield contents
-    except ModuleNotFoundError:
+    except ImportError:
         raise
     except Exception as error:
         if isinstance(error, ValueError) and _is_ours(str(error)):

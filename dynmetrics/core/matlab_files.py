@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from dynmetrics.core.checks import refuse
-from dynmetrics.rsa.file_entries import DEFLATE, Contents, Entry, Limit, native
+from dynmetrics.core.file_entries import DEFLATE, Contents, Entry, Limit, native
 
 Order = Literal["little", "big"]
 _VERSION_5 = {b"\x00\x01IM": "little", b"\x01\x00MI": "big"}

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dynmetrics.core.checks import refuse
-from dynmetrics.rsa.file_entries import DEFLATE, Contents, Entry, Limit, is_numeric, native
+from dynmetrics.core.file_entries import DEFLATE, Contents, Entry, Limit, is_numeric, native
+from dynmetrics.core.optional import optional
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 OFFSETS = (0, 512, 1024, 2048)
@@ -18,8 +19,7 @@ OFFSETS = (0, 512, 1024, 2048)
 @contextmanager
 def hdf5(path: Path, limit: Limit) -> Generator[Contents, None, None]:
     """The datasets of a file, groups included; links to other files are not followed."""
-    import h5py
-
+    h5py = optional("h5py", "files")
     with h5py.File(path, "r") as file:
         entries = {}
 
