@@ -13,7 +13,14 @@ from dynmetrics.control.episodes import (
     checked_lengths,
     steps_within,
 )
-from dynmetrics.core.checks import check_choice, check_positive_int, describe, device_of, refuse
+from dynmetrics.core.checks import (
+    check_choice,
+    check_flag,
+    check_positive_int,
+    describe,
+    device_of,
+    refuse,
+)
 from dynmetrics.core.numerics import ratio
 
 
@@ -70,12 +77,13 @@ class ActionSmoothness(EpisodeMean):
         **kwargs: Any,
     ) -> None:
         check_positive_int("order", order)
+        check_flag("squared", squared)
         check_choice("weight", weight, ("episode", "step"))
         if weight == "step" and confidence is not None:
             raise refuse("confidence", "None for weight='step'", describe(confidence))
         super().__init__(confidence=confidence, **kwargs)
         self.order = order
-        self.squared = bool(squared)
+        self.squared = squared
         self.weight = weight
         if weight == "step":
             self.add_sum("steps", (2, self.groups))
@@ -110,7 +118,7 @@ def change_sums(
 ) -> tuple[Tensor, Tensor]:
     """The sum of the norms of all changes of every episode, and their number, (N,) in float64."""
     changes = actions.diff(n=order, dim=1)
-    sizes = torch.linalg.vector_norm(changes, dim=2).to(torch.float64)
+    sizes = torch.linalg.vector_norm(changes, dim=2, dtype=torch.float64)
     within = steps_within(lengths - order, sizes.shape[1])
     sizes = torch.where(within, sizes.square() if squared else sizes, 0.0)
     return sizes.sum(1), within.sum(1, dtype=torch.float64)

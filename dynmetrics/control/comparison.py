@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dynmetrics.control.intervals import wilson_interval
 from dynmetrics.control.success import checked_success
-from dynmetrics.core.checks import check_fraction, describe, refuse
+from dynmetrics.core.checks import check_fraction, check_tensor, describe, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.numerics import normal_quantile, ratio
 
@@ -34,8 +34,8 @@ class PolicyComparison(StreamingMetric):
 
     Returns:
         A dict: `difference` (), rate of a minus rate of b, from -1 to 1; `low` and `high`,
-        Newcombe's paired interval; `p_value` and `p_exact`; `n`, `only_a`, `only_b`, `both` and
-        `neither`. Without episodes the difference is NaN, the interval [-1, 1] and p is 1.
+        Newcombe's paired interval; `p_value`; `n`, `only_a`, `only_b`, `both` and `neither`; and
+        `p_exact`. Without episodes the difference is NaN, the interval [-1, 1] and p is 1.
 
     Raises:
         ValueError: for shapes or values that do not fit.
@@ -71,15 +71,17 @@ class PolicyComparison(StreamingMetric):
     @property
     def axes(self) -> Axes:
         """The axis letters of every entry of the result."""
-        names = ("difference", "low", "high", "p_value", "p_exact", "n")
-        return dict.fromkeys((*names, "only_a", "only_b", "both", "neither"), ())
+        names = ("difference", "low", "high", "p_value", "n", "only_a", "only_b", "both", "neither")
+        return dict.fromkeys((*names, "p_exact"), ())
 
     def update(self, success_a: Tensor, success_b: Tensor) -> None:
         """Count paired episodes, (N,) each."""
+        check_tensor("success_a", success_a, self.device)
+        check_tensor("success_b", success_b, self.device)
         a, b = checked_success(success_a) == 1, checked_success(success_b) == 1
         if a.ndim != 1:
             raise refuse("success_a", "the shape (N,)", describe(success_a))
-        if a.shape != b.shape or a.device != b.device:
+        if a.shape != b.shape:
             raise refuse("success_b", f"episodes paired with {tuple(a.shape)}", describe(success_b))
         self.accumulate(counts=torch.stack([a & ~b, b & ~a, a & b, ~a & ~b]).sum(1))
 
@@ -94,12 +96,12 @@ class PolicyComparison(StreamingMetric):
             "low": n.new_tensor(low, dtype=torch.float64),
             "high": n.new_tensor(high, dtype=torch.float64),
             "p_value": middle,
-            "p_exact": exact,
             "n": n,
             "only_a": only_a,
             "only_b": only_b,
             "both": both,
             "neither": neither,
+            "p_exact": exact,
         }
 
     def verdict(self, results: Mapping[str, Tensor] | None = None) -> str:
@@ -177,7 +179,9 @@ def required_episodes(p1: float, p2: float, power: float = 0.8, alpha: float = 0
         alpha: the level of the two-sided test.
 
     Returns:
-        Episodes for each policy, if both run different ones.
+        Episodes for each policy, if both run different ones: 2 (z(1 - alpha / 2) + z(power))^2 /
+        h^2 for the effect h = 2 asin(sqrt(p1)) - 2 asin(sqrt(p2)), rounded up, as fewer would not
+        reach the power.
 
     Raises:
         ValueError: for rates outside [0, 1] or equal, and for power and alpha outside (0, 1).

@@ -14,7 +14,7 @@ from dynmetrics.control.episodes import (
     checked_lengths,
     steps_within,
 )
-from dynmetrics.core.checks import device_of
+from dynmetrics.core.checks import check_flag, device_of
 
 
 class GoalProgress(EpisodeMean):
@@ -57,9 +57,11 @@ class GoalProgress(EpisodeMean):
     headline = "progress"
 
     def __init__(self, *, clip: bool = False, best: bool = False, **kwargs: Any) -> None:
+        check_flag("clip", clip)
+        check_flag("best", best)
         super().__init__(**kwargs)
-        self.clip = bool(clip)
-        self.best = bool(best)
+        self.clip = clip
+        self.best = best
 
     def update(
         self, distances: Tensor, lengths: Tensor | None = None, task: Tensor | None = None

@@ -25,7 +25,7 @@ def wilson_interval(
         confidence: the probability of covering the true rate, between 0 and 1.
 
     Returns:
-        The bounds: numbers for numbers, else float64 tensors.
+        The bounds: numbers for numbers, else float64 tensors, NaN where k is not from 0 to n.
 
     Raises:
         ValueError: if numbers do not satisfy 0 <= k <= n, or for a confidence outside (0, 1).
@@ -41,10 +41,11 @@ def wilson_interval(
     """
     check_fraction("confidence", confidence)
     if isinstance(k, Tensor) or isinstance(n, Tensor):
-        device = k.device if isinstance(k, Tensor) else None
-        return wilson_bounds(
-            torch.as_tensor(k, device=device), torch.as_tensor(n, device=device), confidence
-        )
+        device = next(value.device for value in (k, n) if isinstance(value, Tensor))
+        k, n = torch.as_tensor(k, device=device), torch.as_tensor(n, device=device)
+        low, high = wilson_bounds(k, n, confidence)
+        possible = (k >= 0) & (k <= n)
+        return low.where(possible, torch.nan), high.where(possible, torch.nan)
     if not 0 <= k <= n:
         raise refuse("k", f"a number from 0 to n = {n}", describe(k))
     low, high = wilson_bounds(torch.tensor(k), torch.tensor(n), confidence)

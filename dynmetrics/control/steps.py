@@ -15,7 +15,7 @@ from dynmetrics.control.episodes import (
 )
 from dynmetrics.control.intervals import mean_bounds
 from dynmetrics.control.success import checked_success
-from dynmetrics.core.checks import check_positive_int, describe, refuse
+from dynmetrics.core.checks import check_flag, check_positive_int, check_tensor, describe, refuse
 from dynmetrics.core.metric import Axes
 from dynmetrics.core.numerics import histogram_median, ratio
 
@@ -81,6 +81,7 @@ class StepsToSuccess(EpisodeMetric):
         includes_initial_state: bool = True,
         **kwargs: Any,
     ) -> None:
+        check_flag("includes_initial_state", includes_initial_state)
         check_positive_int("max_steps", max_steps)
         super().__init__(**kwargs)
         self.max_steps = max_steps
@@ -101,6 +102,7 @@ class StepsToSuccess(EpisodeMetric):
         self, success: Tensor, lengths: Tensor | None = None, task: Tensor | None = None
     ) -> None:
         """Count episodes: success (N, T), lengths (N,), task (N,)."""
+        check_tensor("success", success, self.device)
         values = checked_success(success, lengths=lengths)
         if values.ndim != 2:
             raise refuse("success", "the shape (N, T)", describe(success))

@@ -119,6 +119,7 @@ class SuccessRate(EpisodeMetric):
         self, success: Tensor, task: Tensor | None = None, lengths: Tensor | None = None
     ) -> None:
         """Count episodes: success (N,) or (N, T), task (N,), lengths (N,)."""
+        check_tensor("success", success, self.device)
         values = checked_success(success, self.nan_policy, lengths)
         if lengths is not None and values.ndim == 1:
             raise refuse("lengths", "None beside success (N,)", describe(lengths))

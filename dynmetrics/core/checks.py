@@ -31,6 +31,12 @@ def check_choice(argument: str, value: Any, choices: Sequence[str]) -> None:
         raise refuse(argument, "one of " + ", ".join(map(repr, choices)), describe(value))
 
 
+def check_flag(argument: str, value: Any) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool):
+        raise refuse(argument, "True or False", describe(value))
+
+
 def check_positive_int(argument: str, value: Any) -> None:
     """Refuse anything but an integer of at least 1 (a bool is no integer here)."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dynmetrics.core.checks import describe, refuse
+from dynmetrics.core.checks import check_flag, describe, refuse
 from dynmetrics.plot.style import array_of, check_labels, check_number, new_figure, set_title
 
 
@@ -31,8 +31,7 @@ def plot_rdm(
     if matrix.shape[0] != matrix.shape[1]:
         raise refuse("rdm", "a square matrix (K, K)", describe(rdm))
     labels = None if conditions is None else check_labels("conditions", conditions, len(matrix))
-    if not isinstance(ranks, bool):
-        raise refuse("ranks", "True or False", describe(ranks))
+    check_flag("ranks", ranks)
     if ranks:
         matrix = _percentiles(matrix)
     figure, [[axis]] = new_figure(4.6, 4.0)

@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from dynmetrics.core.checks import check_choice, check_tensor, describe, refuse, whole_numbers
+from dynmetrics.core.checks import (
+    check_choice,
+    check_flag,
+    describe,
+    refuse,
+)
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.moments import batch_moments, fold_moments, moment_mean, moment_variance
-from dynmetrics.prediction.inputs import check_flag, chunk_size, widened
+from dynmetrics.prediction.inputs import chunk_size
+from dynmetrics.prediction.point_sets import (
+    PointSets,
+    checked_points,
+    is_empty,
+    is_real,
+    is_too_long,
+)
 
 CHUNK = 1 << 19
 """Distances held at a time by the search that compares every point with every other."""
 
 POINT_REDUCTIONS = ("mean", "sum", "max")
 SIDES = ("sum", "mean", "max", "x_to_y", "y_to_x")
-
-
-class PointSets(NamedTuple):
-    """Point sets (B, N, D) padded to one size N >= 1, and how many points of each are real."""
-
-    points: Tensor
-    lengths: Tensor
-
-
-def is_real(sets: PointSets) -> Tensor:
-    """Which points (B, N) are no padding."""
-    index = torch.arange(sets.points.shape[1], device=sets.points.device)
-    return index < sets.lengths.unsqueeze(1)
-
-
-def is_empty(sets: PointSets) -> Tensor:
-    """Which sets (B,) have no point."""
-    return sets.lengths < 1
-
-
-def is_too_long(sets: PointSets) -> Tensor:
-    """Which lengths (B,) exceed the points that there are."""
-    return sets.lengths > sets.points.shape[1]
 
 
 class ChamferDistance(StreamingMetric):
@@ -141,7 +129,7 @@ class ChamferDistance(StreamingMetric):
 
 def point_sets(x: Any, y: Any, x_lengths: Any, y_lengths: Any) -> tuple[PointSets, PointSets]:
     """Both arguments as PointSets of one float type."""
-    one, other = _points("x", x, x_lengths), _points("y", y, y_lengths)
+    one, other = checked_points("x", x, x_lengths), checked_points("y", y, y_lengths)
     if other.points.device != one.points.device:
         expected = f"a tensor on the device of x, {one.points.device}"
         raise refuse("y", expected, describe(other.points))
@@ -225,38 +213,6 @@ def _by_comparison(x: PointSets, y: PointSets) -> Tensor:
     rows = max(chunk_size(known.device, CHUNK) // columns, 1)
     found = [torch.bmm(some, known).min(2).indices for some in torch.split(queries, rows, dim=1)]
     return torch.cat(found, 1)
-
-
-def _points(argument: str, value: Any, lengths: Any) -> PointSets:
-    if isinstance(value, (list, tuple)):
-        return _ragged(argument, value, lengths)
-    check_tensor(argument, value)
-    if value.ndim != 3 or not value.shape[2]:
-        raise refuse(argument, "points (B, N, D) or a list of (N_i, D)", describe(value))
-    # One point of padding, that an empty set may be gathered from.
-    points = widened(value if value.shape[1] else value.new_zeros(len(value), 1, value.shape[2]))
-    if lengths is None:
-        return PointSets(points, torch.full(value.shape[:1], value.shape[1], device=value.device))
-    check_tensor(f"{argument}_lengths", lengths, value.device)
-    if lengths.shape != value.shape[:1]:
-        raise refuse(f"{argument}_lengths", f"the shape ({len(value)},)", describe(lengths))
-    sets = PointSets(points, whole_numbers(f"{argument}_lengths", lengths))
-    # Padding may hold anything, also NaN.
-    return sets._replace(points=torch.where(is_real(sets).unsqueeze(2), points, 0.0))
-
-
-def _ragged(argument: str, sets: Any, lengths: Any) -> PointSets:
-    if lengths is not None:
-        raise refuse(f"{argument}_lengths", "None beside a list", describe(lengths))
-    for points in sets:
-        check_tensor(argument, points, sets[0].device if isinstance(sets[0], Tensor) else None)
-        if points.ndim != 2 or points.shape[1:] != sets[0].shape[1:] or not points.shape[1]:
-            raise refuse(argument, "point sets (N_i, D) of one D", describe(points))
-    if not sets:
-        raise refuse(argument, "at least one point set in a list", "an empty list")
-    counts = torch.tensor([len(points) for points in sets], device=sets[0].device)
-    padded = pad_sequence([widened(points) for points in sets], batch_first=True)
-    return _points(argument, padded, counts)
 
 
 def _check_options(squared: Any, point_reduction: Any, sides: Any) -> None:

@@ -98,9 +98,3 @@ def check_positive(argument: str, value: Any) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 < value < math.inf:
         raise refuse(argument, "a finite number above 0", describe(value))
-
-
-def check_flag(argument: str, value: Any) -> None:
-    """Refuse anything but True and False."""
-    if not isinstance(value, bool):
-        raise refuse(argument, "True or False", describe(value))

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice
+from dynmetrics.core.checks import check_choice, check_flag
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.moments import batch_moments, fold_moments, moment_mean, moment_variance
 from dynmetrics.core.numerics import ratio
 from dynmetrics.core.state import GROWS, Size
 from dynmetrics.prediction.inputs import (
-    check_flag,
     check_positive,
     chunk_size,
     image_mask,

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice, describe, refuse
+from dynmetrics.core.checks import check_choice, check_flag, describe, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.moments import fold_moments
 from dynmetrics.core.state import BY_DATA
-from dynmetrics.prediction.inputs import check_flag, check_same_shape, chunk_size, float_pair
+from dynmetrics.prediction.inputs import check_same_shape, chunk_size, float_pair
 
 CHUNK = 1 << 16
 """Numbers that a CPU works on at a time."""

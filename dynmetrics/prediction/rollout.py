@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice, check_tensor, describe, refuse
+from dynmetrics.core.checks import check_choice, check_flag, check_tensor, describe, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.moments import batch_moments, fold_moments, moment_mean, moment_variance
 from dynmetrics.core.scales import largest_of_rows, power_of_two
 from dynmetrics.core.state import GROWS
 from dynmetrics.prediction.inputs import (
-    check_flag,
     check_positive,
     check_same_shape,
     checked_mask,

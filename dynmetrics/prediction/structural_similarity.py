@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dynmetrics.core.checks import check_choice, check_positive_int, describe, refuse
+from dynmetrics.core.checks import check_choice, check_flag, check_positive_int, describe, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.moments import batch_moments, fold_moments, moment_mean
 from dynmetrics.core.state import GROWS
 from dynmetrics.prediction.inputs import (
-    check_flag,
     check_positive,
     chunk_size,
     image_mask,

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dynmetrics.core.checks import (
     check_choice,
+    check_flag,
     check_fraction,
     check_positive_int,
     check_tensor,
@@ -24,7 +25,7 @@ from dynmetrics.representation.attentive_model import (
     logits_of,
     trained_classifier,
 )
-from dynmetrics.representation.features import check_flag, check_number
+from dynmetrics.representation.features import check_number
 from dynmetrics.representation.splits import (
     AVERAGES,
     Probe,

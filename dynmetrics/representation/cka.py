@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import describe, device_of, refuse
+from dynmetrics.core.checks import check_flag, describe, device_of, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.scatter import batch_scatter, fold_scatter, scatter_parts
 from dynmetrics.core.state import BY_DATA
-from dynmetrics.representation.features import check_flag, checked_features
+from dynmetrics.representation.features import checked_features
 from dynmetrics.representation.paired_moments import batch_paired, fold_paired, paired_parts
 
 

@@ -37,12 +37,6 @@ def check_number(argument: str, value: Any, minimum: float, excluded: bool = Fal
         raise refuse(argument, f"a finite number {words} {minimum}", describe(value))
 
 
-def check_flag(argument: str, value: Any) -> None:
-    """Refuse anything but True and False."""
-    if not isinstance(value, bool):
-        raise refuse(argument, "True or False", describe(value))
-
-
 def effective_rank(spectrum: Tensor, eps: float) -> Tensor:
     """The exponential of the entropy of the non-negative `spectrum` (K,), as shares of its sum.
 

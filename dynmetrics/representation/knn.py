@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dynmetrics.core.checks import (
     check_choice,
+    check_flag,
     check_positive_int,
     check_tensor,
     describe,
@@ -20,7 +21,7 @@ from dynmetrics.core.exchange import Exchange, HomeExchange, NoExchange
 from dynmetrics.core.metric import Axes
 from dynmetrics.core.sync import Shares
 from dynmetrics.representation.distances import nearest_by_distance
-from dynmetrics.representation.features import check_flag, check_number
+from dynmetrics.representation.features import check_number
 from dynmetrics.representation.neighbours import METRICS, Frame, joined, nearest
 from dynmetrics.representation.splits import (
     AVERAGES,

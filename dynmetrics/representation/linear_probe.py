@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dynmetrics.core.checks import (
     check_choice,
+    check_flag,
     check_fraction,
     check_positive_int,
     check_tensor,
@@ -19,7 +20,6 @@ from dynmetrics.core.checks import (
 from dynmetrics.core.metric import Axes
 from dynmetrics.core.scatter import PRODUCTS, batch_scatter, fold_scatter, scatter_parts
 from dynmetrics.core.state import BY_DATA
-from dynmetrics.representation.features import check_flag
 from dynmetrics.representation.linear_classifier import Classifier, choose_classifier
 from dynmetrics.representation.ridge import LinearMap, determination, fit_ridge
 from dynmetrics.representation.splits import (

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice
+from dynmetrics.core.checks import check_choice, check_flag
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.scatter import PRODUCTS, batch_scatter, fold_scatter, gram, scatter_parts
 from dynmetrics.core.state import BY_DATA
 from dynmetrics.representation.features import (
-    check_flag,
     check_number,
     checked_features,
     effective_rank,

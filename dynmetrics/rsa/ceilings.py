@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice, describe, refuse
+from dynmetrics.core.checks import check_choice, check_flag, describe, refuse
 from dynmetrics.rsa.comparison import (
     COMPARISONS,
     NAN_POLICIES,
@@ -72,8 +72,7 @@ def noise_ceiling(
     check_choice("method", method, COMPARISONS)
     check_choice("pooling", pooling, POOLINGS)
     check_choice("nan_policy", nan_policy, NAN_POLICIES)
-    if not isinstance(squared, bool):
-        raise refuse("squared", "True or False", describe(squared))
+    check_flag("squared", squared)
     vectors = rdm_vectors("rdms", rdms)
     if vectors.ndim != 2:
         raise refuse("rdms", "one RDM for each subject: (S, K, K) or (S, P)", describe(rdms))

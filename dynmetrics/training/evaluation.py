@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dynmetrics.core.checks import describe, refuse
+from dynmetrics.core.checks import check_flag, describe, refuse
 from dynmetrics.core.suite import MetricSuite
 from dynmetrics.training.inputs import InputMap, SuiteInputs, check_inputs
 from dynmetrics.training.tables import text_cell
@@ -79,8 +79,7 @@ def evaluate(
         raise refuse("loader", "an iterable of batches", describe(loader))
     if not isinstance(suite, MetricSuite):
         raise refuse("suite", "a MetricSuite", describe(suite))
-    if not isinstance(progress, bool):
-        raise refuse("progress", "True or False", describe(progress))
+    check_flag("progress", progress)
     check_inputs(inputs, [suite])
     place = _device(model, device)
     own = suite.clone().to(place)

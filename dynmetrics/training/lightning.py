@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from dynmetrics.core.checks import describe, refuse
+from dynmetrics.core.checks import check_flag, describe, refuse
 from dynmetrics.core.suite import MetricSuite
 from dynmetrics.training.history import BATCH, History, Record
 from dynmetrics.training.inputs import InputMap
@@ -86,8 +86,7 @@ class MetricsCallback(Callback):
         self._suites = StageSuites(suite, {"train": train, "val": val, "test": test}, inputs)
         flags = {"log_curves": log_curves, "figures": figures, "verbose": verbose}
         for option, flag in flags.items():
-            if not isinstance(flag, bool):
-                raise refuse(option, "True or False", describe(flag))
+            check_flag(option, flag)
         self._picture = check_picture(picture)
         self.history = history if isinstance(history, History) else History(history)
         self._log_curves = log_curves

@@ -266,3 +266,40 @@ def test_policies_compared_in_one_update_or_many() -> None:
         [{"success_a": x, "success_b": y} for x, y in zip(a.split(4), b.split(4), strict=True)],
     )
     assert_same(parts.compute(), whole.compute(), 0)
+
+
+def test_the_margin_decides_whether_nothing_was_found() -> None:
+    """Of 50 episodes that both pass and 50 that neither does.
+
+    Wilson's bounds of 0.5 in 100 are 0.0962 away. The association is (2500 - 50) / 2500 = 0.98, so
+    Newcombe's bounds of the difference are sqrt(2 (1 - 0.98)) 0.0962 = 0.0192 away.
+    """
+    counts = (0, 0, 50, 50)
+    assert float(compared(*counts).compute()["high"]) == pytest.approx(0.0192, abs=5e-5)
+    assert compared(*counts, margin=0.0193).verdict() == "no difference found"
+    assert compared(*counts, margin=0.0192).verdict() == "underpowered"
+
+
+def test_policies_on_two_devices() -> None:
+    metric = PolicyComparison()
+    metric.update(torch.tensor([True]), torch.tensor([False]))
+    for wrong in ("success_a", "success_b"):
+        good = {name: torch.tensor([True]) for name in ("success_a", "success_b")}
+        with pytest.raises(ValueError, match=f"^{wrong}: expected"):
+            metric.update(**{**good, wrong: torch.empty(1, dtype=torch.bool, device="meta")})
+    assert int(metric.compute()["n"]) == 1
+
+
+def test_required_episodes_are_rounded_up() -> None:
+    """h = 2 asin(sqrt(0.5)) - 2 asin(sqrt(0.6)) = -0.201358, z = 1.959964 + 0.841621."""
+    exact = 2 * ((1.959964 + 0.841621) / 0.201358) ** 2
+    assert exact == pytest.approx(387.17, abs=0.01)
+    assert required_episodes(0.5, 0.6) == 388
+
+
+def test_wilson_bounds_of_impossible_counts() -> None:
+    k, n = torch.tensor([3, -1, 1]), torch.tensor([2, 2, 2])
+    for bound in map(torch.as_tensor, wilson_interval(k, n)):
+        assert bound.isnan().tolist() == [True, True, False]
+    for bound in map(torch.as_tensor, wilson_interval(1, torch.tensor([0, 2]))):
+        assert bound.isnan().tolist() == [True, False]

@@ -12,7 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynmetrics.control import StepsToSuccess, SuccessRate, first_success
+from dynmetrics.control import (
+    ActionSmoothness,
+    GoalProgress,
+    StepsToSuccess,
+    SuccessRate,
+    first_success,
+)
 from dynmetrics.control.steps import first_mark
 from dynmetrics.core import StreamingMetric
 from tests.contract import Batch, MetricContract, assert_same, fed
@@ -326,3 +332,34 @@ def test_first_success_refuses_what_is_not_success() -> None:
     for wrong in (torch.tensor([[0.5]]), torch.tensor([1]), torch.ones(2, 0), [[True]]):
         with pytest.raises(ValueError, match="success: expected"):
             first_success(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("junk", ["no", 0, 1, None])
+def test_switches_are_true_or_false(junk: Any) -> None:
+    makers: list[tuple[str, Callable[[], StreamingMetric]]] = [
+        (
+            "includes_initial_state",
+            lambda: StepsToSuccess(max_steps=3, includes_initial_state=junk),
+        ),
+        ("clip", lambda: GoalProgress(clip=junk)),
+        ("best", lambda: GoalProgress(best=junk)),
+        ("squared", lambda: ActionSmoothness(squared=junk)),
+    ]
+    for option, make in makers:
+        with pytest.raises(ValueError, match=f"^{option}: expected True or False, got"):
+            make()
+
+
+@pytest.mark.parametrize("metric", [SuccessRate(), StepsToSuccess(max_steps=3)])
+def test_success_on_another_device(metric: StreamingMetric) -> None:
+    with pytest.raises(ValueError, match=r"^success: expected .* cpu"):
+        metric.update(torch.empty(2, 3, dtype=torch.bool, device="meta"))
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_changes_whose_squares_leave_float32(scale: float) -> None:
+    """Changes of 3 and 4 along two axes are of length 5."""
+    actions = scale * torch.tensor([[[0.0, 0.0], [3.0, 4.0]]])
+    metric = ActionSmoothness()
+    metric.update(actions)
+    assert float(metric.compute()["smoothness"]) == pytest.approx(5 * scale, rel=1e-6)

@@ -13,13 +13,8 @@ from torch import Tensor
 
 from dynmetrics.core import StreamingMetric
 from dynmetrics.prediction import ChamferDistance, chamfer, chamfer_distance
-from dynmetrics.prediction.chamfer import (
-    PointSets,
-    _by_comparison,
-    _by_tree,
-    is_real,
-    set_distances,
-)
+from dynmetrics.prediction.chamfer import _by_comparison, _by_tree, set_distances
+from dynmetrics.prediction.point_sets import PointSets, is_real
 from tests.contract import Batch, MetricContract
 from tests.golden_cases import ROUTES, Case, feed, world_cases
 from tests.reference import prediction as definition
