@@ -11,7 +11,6 @@ from torch import Tensor
 from dynmetrics.core.checks import (
     check_choice,
     check_positive_int,
-    check_tensor,
     describe,
     device_of,
     refuse,
@@ -19,14 +18,18 @@ from dynmetrics.core.checks import (
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.numerics import histogram_median, ratio
 from dynmetrics.core.state import BY_DATA, GROWS
-from dynmetrics.retrieval.ranks import TIES, Standing, hit_chance, rank_of, standing_of_index
-from dynmetrics.retrieval.topk import checked_ks, checked_scores, standing_of
+from dynmetrics.retrieval.embeddings import SIMILARITIES, checked_embeddings, standings
+from dynmetrics.retrieval.ranks import TIES, Standing, hit_chance, rank_of
+from dynmetrics.retrieval.topk import (
+    check_largest_k,
+    checked_ks,
+    checked_scores,
+    checked_target,
+    standing_of,
+)
 
 DIRECTIONS = ("query", "gallery", "both")
-SIMILARITIES = ("cosine", "dot")
-
-_BLOCK_ELEMENTS = 1 << 22
-"""Similarities that exist at the same time."""
+STORAGE = {"float32": torch.float32, "float64": torch.float64}
 
 
 class RecallAtK(StreamingMetric):
@@ -34,9 +37,10 @@ class RecallAtK(StreamingMetric):
 
     Give paired embeddings, row i of `queries` belonging to row i of `gallery`: every query is
     ranked against the whole gallery, at `compute`, block by block, and the embeddings of all ranks
-    are kept until then: 4 (D1 + D2) bytes a pair in float32, at most `capacity` pairs on a rank.
-    Or give `similarity` against a gallery that is known: then nothing is kept but sums and a
-    histogram of ranks. Collapsed embeddings, for which everything is equally similar, get k / C.
+    are kept until then: 8 D bytes a pair in float32, at most `capacity` pairs on a rank. If the
+    gallery is known beforehand, give it to the constructor, or give `similarity` against it: then
+    nothing is kept but sums and a histogram of ranks. Collapsed embeddings, for which everything is
+    equally similar, get k / C.
 
     Args:
         k: one k or several.
@@ -45,21 +49,26 @@ class RecallAtK(StreamingMetric):
         direction: of paired embeddings: "query" ranks the gallery for every query; "gallery" the
             queries for every gallery row; "both" adds the second, with names that begin with
             `gallery_`. Similarities are ranked along their rows; transpose them for the other.
-        metric: the similarity of paired embeddings, "cosine" or "dot".
+        metric: the similarity of embeddings, "cosine" or "dot".
+        gallery: all candidates (C, D), if they are known: every query is ranked as it comes.
         capacity: the most pairs to keep on one rank; more are an error.
+        storage: the type in which pairs are kept and compared, "float32" or "float64".
         kwargs: `network_output`, and the options of `torchmetrics.Metric`.
 
-    `update` takes `queries` (N, D) and `gallery` (N, D); or `similarity` (Q, C) with `target`,
-    indices (Q,), by default the diagonal, or booleans (Q, C) that mark several right candidates, of
-    which any counts. Queries without a right candidate are skipped. A row with a NaN is a miss.
+    `update` takes `queries` (N, D) and `gallery` (N, D); or `queries` (Q, D) with `target`, if the
+    gallery is known; or `similarity` (Q, C) with `target`. The target are indices (Q,), of
+    `similarity` by default the diagonal, or booleans (Q, C) that mark several right candidates, of
+    which any counts. Queries without a right candidate are skipped. A query with a NaN is a miss; a
+    gallery row with one is no candidate, and a miss for those it belongs to.
 
     Returns:
         A dict: `recall_1`, `recall_5`, ..., `median_rank`, `mean_rank` (from 1), `n`, the number of
-        queries, and `n_skipped`. The median is exact to half a rank. NaN without queries.
+        queries, and `n_skipped`. The median is exact to half a rank. NaN without queries, and for k
+        above the number of pairs, among which every model would be right.
 
     Raises:
-        ValueError: for options or shapes that do not fit, for k above the candidates of
-            `similarity`, for more pairs than `capacity`, and for embeddings and similarities mixed.
+        ValueError: for options or shapes that do not fit, for k above the candidates that are
+            known, for more pairs than `capacity`, and for several kinds of input at once.
 
     References:
         torch_world `recall_at_k` (its value is `ties="optimistic"`, but for NaN), open_clip
@@ -90,25 +99,34 @@ class RecallAtK(StreamingMetric):
         ties: str = "expected",
         direction: str = "query",
         metric: str = "cosine",
+        gallery: Tensor | None = None,
         capacity: int | None = None,
+        storage: str = "float32",
         **kwargs: Any,
     ) -> None:
         ks = checked_ks(k)
         check_choice("ties", ties, TIES)
         check_choice("direction", direction, DIRECTIONS)
         check_choice("metric", metric, SIMILARITIES)
+        check_choice("storage", storage, tuple(STORAGE))
         if capacity is not None:
             check_positive_int("capacity", capacity)
+        candidates = None if gallery is None else checked_embeddings("gallery", gallery)
+        if candidates is not None:
+            check_largest_k(ks, len(candidates))
+            if direction != "query":
+                raise refuse("direction", "'query' for a known gallery", repr(direction))
         super().__init__(**kwargs)
         self.ks, self.ties, self.metric = ks, ties, metric
+        self._known = candidates
         self.sides = ("query", "gallery") if direction == "both" else (direction,)
         sides = len(self.sides)
         self.add_sum("hits", (sides, len(ks)))
         self.add_sum("rank_sum", (sides,))
         self.add_counts("rank_counts", (sides, GROWS))
         self.add_counts("n", (sides, 2))
-        self.add_rows("queries", (BY_DATA,), torch.float32, capacity)
-        self.add_rows("gallery", (BY_DATA,), torch.float32, capacity)
+        for name in ("queries", "gallery"):
+            self.add_rows(name, (BY_DATA,), STORAGE[storage], capacity)
 
     @property
     def axes(self) -> Axes:
@@ -124,12 +142,18 @@ class RecallAtK(StreamingMetric):
         similarity: Tensor | None = None,
         target: Tensor | None = None,
     ) -> None:
-        """Keep pairs (N, D), or rank by similarities (Q, C)."""
+        """Keep pairs (N, D), or rank queries (Q, D), or by similarities (Q, C)."""
+        if self._known is not None:
+            self._rank(self._known, queries, target, gallery, similarity)
+            return
         if similarity is None:
             if target is not None:
                 raise refuse("target", "None beside paired embeddings", describe(target))
-            rows = _pairs(queries, gallery, self.device)
-            self.accumulate(queries=rows[0], gallery=rows[1])
+            pairs = dict(
+                zip(("queries", "gallery"), _pairs(queries, gallery, self.device), strict=True)
+            )
+            kinds = {name: self.state_specs[name].dtype for name in pairs}
+            self.accumulate(**{name: rows.to(kinds[name]) for name, rows in pairs.items()})
             return
         if queries is not None or gallery is not None:
             raise refuse("queries", "None beside similarity", describe(queries))
@@ -146,12 +170,30 @@ class RecallAtK(StreamingMetric):
         sums = self._standing_sums(standing_of(scores, target), scores.shape[1])
         self.accumulate(**self._sums([sums]))
 
+    def _rank(self, known: Tensor, queries: Any, target: Any, *others: Any) -> None:
+        """Rank queries against the known gallery."""
+        for name, other in zip(("gallery", "similarity"), others, strict=True):
+            if other is not None:
+                raise refuse(name, "None beside a known gallery", describe(other))
+        rows = checked_embeddings("queries", queries, self.device)
+        if rows.shape[1] != known.shape[1]:
+            raise refuse("queries", f"embeddings (Q, {known.shape[1]})", describe(queries))
+        right = checked_target(target, len(rows), len(known), rows.device)
+        if not len(rows):
+            return
+        self._known = known = known.to(self.device)
+        dtype = torch.promote_types(rows.dtype, known.dtype)
+        parts = standings(rows.to(dtype), known.to(dtype), right, self.metric)
+        self.accumulate(**self._sums([self._added(parts, len(known))]))
+
     def compute(self) -> dict[str, Tensor]:
         """Recalls and ranks over everything seen."""
         states = {"hits": self.hits, "rank_sum": self.rank_sum, "n": self.n}
-        counts = self.rank_counts
+        # Those that `similarity` was checked against are enough.
+        counts, candidates = self.rank_counts, max(self.ks)
         if self.queries:
             pairs = [torch.cat(self.queries), torch.cat(self.gallery)]
+            candidates = len(pairs[0])
             sums = self._sums([
                 self._pair_sums(*(pairs if side == "query" else pairs[::-1])) for side in self.sides
             ])  # fmt: skip
@@ -162,7 +204,9 @@ class RecallAtK(StreamingMetric):
         for i, prefix in enumerate(self._prefixes()):
             used, skipped = states["n"][i]
             for j, k in enumerate(self.ks):
-                result[f"{prefix}recall_{k}"] = ratio(states["hits"][i, j], used)
+                recall = ratio(states["hits"][i, j], used)
+                recall = recall if k <= candidates else torch.full_like(recall, torch.nan)
+                result[f"{prefix}recall_{k}"] = recall
             result[f"{prefix}median_rank"] = 1 + histogram_median(counts[i]) / 2
             result[f"{prefix}mean_rank"] = ratio(states["rank_sum"][i], used)
             result[f"{prefix}n"], result[f"{prefix}n_skipped"] = used, skipped
@@ -172,10 +216,11 @@ class RecallAtK(StreamingMetric):
         return ("", "gallery_")[: len(self.sides)]
 
     def _pair_sums(self, queries: Tensor, gallery: Tensor) -> dict[str, Tensor]:
-        parts = [
-            self._standing_sums(standing, len(gallery))
-            for standing in _pair_standings(queries, gallery, self.metric)
-        ]
+        own = torch.arange(len(queries), device=queries.device)
+        return self._added(standings(queries, gallery, own, self.metric), len(gallery))
+
+    def _added(self, blocks: Iterator[Standing], candidates: int) -> dict[str, Tensor]:
+        parts = [self._standing_sums(block, candidates) for block in blocks]
         return {name: torch.stack([part[name] for part in parts]).sum(0) for name in parts[0]}
 
     def _standing_sums(self, standing: Standing, candidates: int) -> dict[str, Tensor]:
@@ -201,33 +246,11 @@ class RecallAtK(StreamingMetric):
 
 
 def _pairs(queries: Any, gallery: Any, device: torch.device) -> tuple[Tensor, Tensor]:
-    check_tensor("queries", queries, device)
-    check_tensor("gallery", gallery, device)
-    if queries.ndim != 2 or not queries.is_floating_point():
-        raise refuse("queries", "embeddings (N, D)", describe(queries))
-    if gallery.shape != queries.shape or not gallery.is_floating_point():
-        raise refuse("gallery", f"paired embeddings {tuple(queries.shape)}", describe(gallery))
-    return queries.detach().float(), gallery.detach().float()
-
-
-def _pair_standings(queries: Tensor, gallery: Tensor, metric: str) -> Iterator[Standing]:
-    """The standing of pair after pair, in blocks of queries against the whole gallery."""
-    if metric == "cosine":
-        queries, gallery = unit_rows(queries), unit_rows(gallery)
-    rows = max(1, _BLOCK_ELEMENTS // max(1, len(gallery)))
-    for start in range(0, len(queries), rows):
-        # The pair's own score comes from the same product as its rivals': rounding cannot favour.
-        scores = queries[start : start + rows] @ gallery.T
-        yield standing_of_index(
-            scores, torch.arange(start, start + len(scores), device=scores.device)
-        )
-
-
-def unit_rows(rows: Tensor) -> Tensor:
-    """Rows (N, D) of length 1, however large or small they were; rows of zeros stay."""
-    largest = rows.abs().amax(1, keepdim=True)
-    rows = rows / torch.where(largest > 0, largest, 1.0)
-    return torch.nn.functional.normalize(rows, dim=1)
+    rows = checked_embeddings("queries", queries, device)
+    others = checked_embeddings("gallery", gallery, device)
+    if others.shape != rows.shape:
+        raise refuse("gallery", f"paired embeddings {tuple(rows.shape)}", describe(gallery))
+    return rows, others
 
 
 def _lengthened(counts: Tensor, length: int) -> Tensor:

@@ -48,7 +48,8 @@ class TopKAccuracy(StreamingMetric):
 
     `update` takes `preds`, scores (N, C), and `target`, integer labels (N,), negative where there
     is none, or booleans (N, C) that mark several right classes (average "micro" only); rows without
-    a right class do not count. A label of C or more, and a row with a NaN, is wrong.
+    a right class do not count. A label of C or more, and a row with a NaN, is wrong; the first
+    belongs to no class, so averages over classes leave it out, and `compute` says so.
 
     Returns:
         A tensor () for one k, or a dict `top1`, `top5`, ...; (C,) each for `average="none"`.
@@ -73,6 +74,7 @@ class TopKAccuracy(StreamingMetric):
     higher_is_better = True
     hits: Tensor
     n: Tensor
+    strays: Tensor
 
     def __init__(
         self,
@@ -98,6 +100,7 @@ class TopKAccuracy(StreamingMetric):
         classes = () if average == "micro" else (size,)
         self.add_sum("hits", (len(ks), *classes))
         self.add_counts("n", classes)
+        self.add_counts("strays")
 
     @property
     def axes(self) -> Axes:
@@ -126,10 +129,16 @@ class TopKAccuracy(StreamingMetric):
         index = whole_numbers("target", target).clamp(0, classes - 1)
         per_class = hits.new_zeros((len(self.ks), classes)).index_add(1, index, hits)
         n = torch.zeros(classes, dtype=torch.int64, device=scores.device)
-        self.accumulate(hits=per_class, n=n.index_add(0, index, inside.to(torch.int64)))
+        self.accumulate(
+            hits=per_class,
+            n=n.index_add(0, index, inside.to(torch.int64)),
+            strays=(standing.valid & ~inside).sum(),
+        )
 
     def compute(self) -> Result:
         """The accuracy over everything seen."""
+        if int(self.strays):
+            self.warn_once("strays", f"{int(self.strays)} labels of no class are left out")
         rates = ratio(self.hits, self.n)
         if self.average == "macro":
             rates = rates.nanmean(-1)
@@ -166,13 +175,22 @@ def checked_scores(argument: str, value: Any, ks: tuple[int, ...]) -> Tensor:
 
 def standing_of(scores: Tensor, target: Any) -> Standing:
     """The standing of the right candidates: indices (Q,) or booleans (Q, C)."""
-    check_tensor("target", target, scores.device)
-    if target.dtype is torch.bool and target.shape == scores.shape:
-        return standing_of_positives(scores, target)
-    if target.shape != scores.shape[:1] or target.dtype is torch.bool:
-        expected = f"indices {tuple(scores.shape[:1])} or booleans {tuple(scores.shape)}"
+    right = checked_target(target, len(scores), scores.shape[1], scores.device)
+    if right.dtype is torch.bool:
+        return standing_of_positives(scores, right)
+    return standing_of_index(scores, right)
+
+
+def checked_target(target: Any, queries: int, candidates: int, device: torch.device) -> Tensor:
+    """The right candidates: indices (Q,) as int64, or booleans (Q, C)."""
+    check_tensor("target", target, device)
+    if target.dtype is torch.bool and target.shape == (queries, candidates):
+        result: Tensor = target
+        return result
+    if target.shape != (queries,) or target.dtype is torch.bool:
+        expected = f"indices {(queries,)} or booleans {(queries, candidates)}"
         raise refuse("target", expected, describe(target))
-    return standing_of_index(scores, whole_numbers("target", target))
+    return whole_numbers("target", target)
 
 
 def topk_accuracy(logits: Tensor, labels: Tensor, k: int = 1, *, ties: str = "expected") -> float:

@@ -135,7 +135,7 @@ class TestPairs(MetricContract):
             ranks = definition.ranks(scores.tolist(), right, "expected")
             for k in (1, 2):
                 value = definition.recall(scores.tolist(), right, k, "expected")
-                result[f"{prefix}recall_{k}"] = np.float64(value)
+                result[f"{prefix}recall_{k}"] = np.float64(value if k <= len(x) else np.nan)
             result[f"{prefix}median_rank"] = np.float64(np.median(ranks) if ranks else np.nan)
             result[f"{prefix}mean_rank"] = np.float64(np.mean(ranks) if ranks else np.nan)
             result[f"{prefix}n"] = np.int64(len(ranks))
@@ -160,6 +160,90 @@ class TestPairs(MetricContract):
 
     def kernel(self) -> tuple[Callable[..., Any], Sequence[Any]]:
         return _hits, [torch.rand(3, 4), torch.tensor([0, 1, 2])]
+
+
+GALLERY = torch.tensor(np.random.default_rng(7).integers(-2, 3, (6, 4)), dtype=torch.float64)
+
+
+class TestKnownGallery(MetricContract):
+    def make(self) -> StreamingMetric:
+        return RecallAtK(k=(1, 3), metric="dot", gallery=GALLERY)
+
+    def batches(self, seed: int = 0) -> list[Batch]:
+        rng = np.random.default_rng(seed)
+        return [
+            {
+                "queries": torch.tensor(rng.integers(-3, 4, (n, 4)), dtype=torch.float32),
+                "target": torch.tensor(rng.integers(-1, 6, n)),
+            }
+            for n in (4, 1, 0, 5)
+        ]
+
+    def reference(self, batches: list[Batch]) -> Any:
+        scores = [
+            [float(np.dot(query, row)) for row in GALLERY.numpy()]
+            for batch in batches
+            for query in batch["queries"].double().numpy()
+        ]
+        target = [int(t) for batch in batches for t in batch["target"]]
+        right = definition.one_hot(target, 6)
+        ranks = definition.ranks(scores, right, "expected")
+        return {
+            "recall_1": np.float64(definition.recall(scores, right, 1, "expected")),
+            "recall_3": np.float64(definition.recall(scores, right, 3, "expected")),
+            "median_rank": np.float64(np.median(ranks) if ranks else np.nan),
+            "mean_rank": np.float64(np.mean(ranks) if ranks else np.nan),
+            "n": np.int64(len(ranks)),
+            "n_skipped": np.int64(len(scores) - len(ranks)),
+        }
+
+    def rivals(self) -> list[tuple[StreamingMetric, StreamingMetric, Batch]]:
+        first = {"queries": torch.zeros(2, 4), "target": torch.tensor([-1, -1])}
+        return [
+            (self.make(), RecallAtK(k=(1, 3), metric="dot", gallery=GALLERY + 1), first),
+            (self.make(), RecallAtK(k=(1, 3), gallery=GALLERY), first),
+        ]
+
+    def bad_inputs(self) -> list[Batch]:
+        queries, target = torch.zeros(2, 4), torch.tensor([0, 1])
+        return [
+            {"queries": queries, "target": None},
+            {"queries": queries, "target": target[:1]},
+            {"queries": queries[:, :3], "target": target},
+            {"queries": queries.long(), "target": target},
+            {"queries": queries, "target": target, "gallery": queries},
+            {"queries": queries, "target": target, "similarity": torch.zeros(2, 6)},
+        ]
+
+    def bad_options(self) -> list[Callable[[], Any]]:
+        return [
+            lambda: RecallAtK(k=7, gallery=GALLERY),
+            lambda: RecallAtK(k=1, gallery=GALLERY[0]),
+            lambda: RecallAtK(k=1, gallery=GALLERY.long()),
+            lambda: RecallAtK(k=1, gallery=GALLERY, direction="both"),
+            lambda: RecallAtK(storage="float16"),
+        ]
+
+    def kernel(self) -> tuple[Callable[..., Any], Sequence[Any]]:
+        return _hits, [torch.rand(3, 4), torch.tensor([0, 1, 2])]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+def test_a_known_gallery_ranks_as_pairs_do(metric: str) -> None:
+    rng = torch.Generator().manual_seed(0)
+    queries, gallery = torch.randn(2, 30, 5, generator=rng)
+    pairs = RecallAtK(k=(1, 5), metric=metric)
+    pairs.update(queries=queries, gallery=gallery)
+    known = RecallAtK(k=(1, 5), metric=metric, gallery=gallery)
+    for own in torch.split(torch.arange(30), 7):
+        known.update(queries[own], target=own)
+    assert_same(known.compute(), pairs.compute(), 1e-12)
+    several = RecallAtK(k=(1, 5), metric=metric, gallery=gallery)
+    several.update(queries, target=torch.eye(30, dtype=torch.bool))
+    assert_same(several.compute(), pairs.compute(), 1e-12)
+    before = known.memory_bytes()
+    known.update(queries, target=torch.arange(30))
+    assert known.memory_bytes() == before
 
 
 class TestTopK(MetricContract):
@@ -372,7 +456,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gallery = queries + 0.8 * torch.randn(30, 8, generator=rng)
     results = []
     for elements in (1 << 22, 70, 1):
-        monkeypatch.setattr("dynmetrics.retrieval.recall._BLOCK_ELEMENTS", elements)
+        monkeypatch.setattr("dynmetrics.retrieval.embeddings._BLOCK_ELEMENTS", elements)
         metric = RecallAtK(k=(1, 3), direction="both")
         metric.update(queries=queries, gallery=gallery)
         results.append(metric.compute())
@@ -416,7 +500,8 @@ def test_a_target_outside_is_a_miss() -> None:
     assert topk_accuracy(scores, target) == 0.5
     per_class = TopKAccuracy(average="none")
     per_class.update(scores, target)
-    assert_same(per_class.compute(), [np.nan, np.nan, 1.0], 0)
+    with pytest.warns(UserWarning, match="1 labels of no class are left out"):
+        assert_same(per_class.compute(), [np.nan, np.nan, 1.0], 0)
 
 
 def test_macro_and_labels_outside() -> None:
@@ -427,3 +512,45 @@ def test_macro_and_labels_outside() -> None:
     micro = TopKAccuracy()
     micro.update(scores, torch.tensor([0, 7, -1, 0]))
     assert float(micro.compute()) == pytest.approx(2 / 3)  # type: ignore[arg-type]
+
+
+def test_a_gallery_row_with_a_nan_is_no_candidate() -> None:
+    """It spoils its own query, and none of the others."""
+    queries = torch.eye(4)
+    gallery = torch.eye(4)
+    gallery[2, 0] = torch.nan
+    pairs = RecallAtK(k=1)
+    pairs.update(queries=queries, gallery=gallery)
+    known = RecallAtK(k=1, gallery=gallery)
+    known.update(queries, target=torch.arange(4))
+    for result in (pairs.compute(), known.compute()):
+        assert [float(result[name]) for name in ("recall_1", "n")] == [0.75, 4]
+
+
+def test_more_places_than_pairs_are_undefined() -> None:
+    metric = RecallAtK(k=(1, 2, 3))
+    metric.update(queries=torch.eye(2), gallery=torch.eye(2))
+    result = metric.compute()
+    recalls = [float(result[f"recall_{k}"]) for k in (1, 2, 3)]
+    assert recalls[:2] == [1.0, 1.0]
+    assert np.isnan(recalls[2])
+
+
+def test_pairs_in_float64_are_compared_in_float64() -> None:
+    """In float32 both candidates are the same."""
+    gallery = torch.tensor([[1.0, 1e-9], [1.0, 0.0]], dtype=torch.float64)
+    metric = RecallAtK(k=1, metric="dot", storage="float64", ties="pessimistic")
+    metric.update(queries=torch.tensor([[0.0, 1.0], [0.0, -1.0]]).double(), gallery=gallery + 1)
+    assert float(metric.compute()["recall_1"]) == 1.0
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-25, 1e25, 1e38])
+def test_cosines_have_no_scale(scale: float) -> None:
+    rng = torch.Generator().manual_seed(0)
+    queries, gallery = torch.randn(2, 20, 5, generator=rng, dtype=torch.float64)
+    results = []
+    for factor in (1.0, scale):
+        metric = RecallAtK(k=(1, 5), storage="float64")
+        metric.update(queries=factor * queries, gallery=gallery)
+        results.append(metric.compute())
+    assert_same(results[1], results[0], 0)
