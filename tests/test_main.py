@@ -33,6 +33,7 @@ def files(tmp_path: Path) -> dict[str, Any]:
     savemat(tmp_path / "old.mat", {"logits": scores})
     with h5py.File(tmp_path / "new.mat", "w") as file:
         file["logits"] = scores.T
+        file["logits"].attrs["MATLAB_class"] = np.bytes_("double")
     with h5py.File(tmp_path / "run.h5", "w") as file:
         file["logits"] = scores
     expected = temporal_accuracy(torch.tensor(scores), torch.tensor(labels), top_k=(1, 5))
