@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import dynmetrics
+from dynmetrics import control, prediction, representation, retrieval, rsa, temporal, training
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
@@ -39,3 +41,15 @@ def test_every_metric_is_named() -> None:
     named = set(re.findall(r"`(\w+)`", README.read_text(encoding="utf-8")))
     metrics = {n for n, v in vars(dynmetrics).items() if isinstance(v, type)}
     assert metrics - named - {"MetricSuite", "StreamingMetric"} == set()
+
+
+def test_the_table_for_those_who_come_from_elsewhere() -> None:
+    """What stands in its last column is code that runs."""
+    section = README.read_text(encoding="utf-8").partition("## Coming from another tool")[2]
+    rows = [line.split("|") for line in section.partition("## ")[0].splitlines() if "|" in line]
+    calls = [call for row in rows for call in re.findall(r"`(\w+\(.*?\))`", row[3])]
+    assert len(calls) >= 15
+    parts = (control, prediction, representation, retrieval, rsa, temporal, training, dynmetrics)
+    names = {name: getattr(part, name) for part in parts for name in part.__all__}
+    for call in calls:
+        assert eval(call, {"torch": torch, **names}) is not None
