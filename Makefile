@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONSTRAINTS := constraints.txt
 TESTS ?=
+EXAMPLES ?= 50
 
-.PHONY: help test lint unit compat demo bench clean
+.PHONY: help test lint unit compat fuzz demo bench clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -30,6 +31,10 @@ unit: $(READY)  ## the tests alone; TESTS=tests/core for some of them
 
 compat:  ## the tests with the oldest versions of all dependencies, in a place of their own
 	$(MAKE) unit VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
+
+fuzz: $(READY)  ## random streams and faulty inputs for every metric; EXAMPLES=50 times as many
+	DYNMETRICS_FUZZ=$(EXAMPLES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto \
+		--maxprocesses 8 tests/fuzz
 
 demo: $(READY)  ## train a recurrent network on real images in two processes
 	$(BIN)/python examples/train_recurrent_digits.py

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_LARGEST = (1 << 63) - 1
+
 
 def describe(value: Any) -> str:
     """A short text for an error message: dtype and shape of a tensor, else type and value."""
@@ -31,6 +33,22 @@ def check_choice(argument: str, value: Any, choices: Sequence[str]) -> None:
         raise refuse(argument, "one of " + ", ".join(map(repr, choices)), describe(value))
 
 
+def check_real(argument: str, value: Any) -> None:
+    """Refuse anything but a number; NaN is one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise refuse(argument, "a number", describe(value))
+
+
+def several_of(argument: str, value: Any, choices: Sequence[str]) -> tuple[str, ...]:
+    """One choice or several different ones, as a tuple."""
+    chosen = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    for one in chosen:
+        check_choice(argument, one, choices)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise refuse(argument, "one choice or several different ones", describe(value))
+    return chosen
+
+
 def check_flag(argument: str, value: Any) -> None:
     """Refuse anything but True and False."""
     if not isinstance(value, bool):
@@ -41,6 +59,8 @@ def check_positive_int(argument: str, value: Any) -> None:
     """Refuse anything but an integer of at least 1 (a bool is no integer here)."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise refuse(argument, "an integer of at least 1", describe(value))
+    if value > _LARGEST:
+        raise refuse(argument, "an integer below 2^63", describe(value))
 
 
 def check_fraction(argument: str, value: Any) -> None:

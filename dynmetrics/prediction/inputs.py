@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, NamedTuple
 
 import torch
@@ -96,5 +97,5 @@ def chunk_size(device: torch.device, cached: int) -> int:
 def check_positive(argument: str, value: Any) -> None:
     """Refuse anything but a finite number above 0."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:
+    if not number or not 0 < value <= sys.float_info.max:
         raise refuse(argument, "a finite number above 0", describe(value))

@@ -151,8 +151,9 @@ def window_of(
     if sample_covariance and window == 1:
         raise refuse("window", "at least 3 for sample_covariance=True", describe(window))
     distances = torch.arange(window, dtype=torch.float64) - window // 2
-    shape = distances.square() / (-2 * sigma**2) if kernel == "gaussian" else 0 * distances
+    shape = distances.square() / (-2 * float(sigma) ** 2) if kernel == "gaussian" else 0 * distances
     weights = shape.exp() / shape.exp().sum()
+    data_range = float(data_range)
     c1, c2 = (k1 * data_range) ** 2, (k2 * data_range) ** 2
     return Window(tuple(weights.tolist()), border, sample_covariance, data_range, c1, c2)
 

@@ -51,6 +51,7 @@ class Conditions:
         not read, for that would wait for the device: an unknown id has row 0 and is marked.
         """
         if isinstance(given, Tensor):
+            check_tensor(argument, given)
             number = not (given.is_floating_point() or given.is_complex())
             if given.shape != (n,) or not number or given.dtype is torch.bool:
                 raise refuse(argument, f"integer ids of shape ({n},)", describe(given))

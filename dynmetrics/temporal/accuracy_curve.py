@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynmetrics.core.checks import check_choice, check_fraction, device_of, refuse
+from dynmetrics.core.checks import check_choice, check_fraction, check_real, device_of, refuse
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.numerics import ratio, wilson_bounds
 from dynmetrics.core.state import BY_DATA, GROWS
@@ -116,6 +116,7 @@ class TemporalAccuracy(StreamingMetric):
                 raise refuse(
                     "confidence", "None for average='macro', no proportion", f"{confidence}"
                 )
+        check_real("empty_value", empty_value)
         super().__init__(**kwargs)
         self.options = self_options
         self.several = not isinstance(top_k, int)

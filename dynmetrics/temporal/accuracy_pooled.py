@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dynmetrics.core.checks import (
     check_choice,
+    check_real,
     check_tensor,
     describe,
     device_of,
@@ -99,6 +100,8 @@ class Accuracy(StreamingMetric):
         check_choice("mode", mode, ("single-label", "multilabel"))
         if mode == "multilabel" and top_k != 1:
             raise refuse("top_k", "1 in mode 'multilabel'", describe(top_k))
+        check_real("empty_value", empty_value)
+        check_real("threshold", threshold)
         super().__init__(**kwargs)
         self.options = options
         self.multilabel = mode == "multilabel"

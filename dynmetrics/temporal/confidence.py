@@ -10,10 +10,11 @@ from torch import Tensor
 
 from dynmetrics.core.checks import (
     check_choice,
+    check_flag,
     check_positive_int,
-    describe,
     device_of,
     refuse,
+    several_of,
 )
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.moments import fold_moments, moment_mean
@@ -95,9 +96,10 @@ class TemporalConfidence(StreamingMetric):
         details: bool = False,
         **kwargs: Any,
     ) -> None:
-        kinds = checked_kinds(kinds)
+        kinds = several_of("kinds", kinds, KINDS)
         check_choice("layout", layout, LAYOUTS)
         check_choice("invalid", invalid, INVALID)
+        check_flag("details", details)
         if num_classes is not None:
             check_positive_int("num_classes", num_classes)
         super().__init__(**kwargs)
@@ -105,7 +107,7 @@ class TemporalConfidence(StreamingMetric):
         self.layout = layout
         self.invalid = invalid
         self.num_classes = num_classes
-        self.details = bool(details)
+        self.details = details
         groups = () if num_classes is None else (num_classes + 1,)
         self.add_folded("moments", (3, len(kinds), GROWS, *groups), fold_moments)
         self.add_counts("labelled", (GROWS, *groups))
@@ -151,16 +153,6 @@ class TemporalConfidence(StreamingMetric):
             if self.num_classes is not None:
                 result[f"{kind}_no_class"] = moment_mean(moments[:, i, :, -1])
         return result
-
-
-def checked_kinds(kinds: Any) -> tuple[str, ...]:
-    """One kind or several different ones, as a tuple."""
-    chosen = (kinds,) if isinstance(kinds, str) else tuple(kinds)
-    for kind in chosen:
-        check_choice("kinds", kind, KINDS)
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise refuse("kinds", "one kind or several different ones", describe(kinds))
-    return chosen
 
 
 def confidence_rows(rows: RowStatistics, kinds: Sequence[str]) -> tuple[Tensor, Tensor]:

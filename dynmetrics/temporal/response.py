@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from dynmetrics.core.checks import (
-    check_choice,
+    check_flag,
     check_positive_int,
     check_tensor,
     describe,
     refuse,
+    several_of,
 )
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.moments import fold_moments, moment_mean
@@ -90,14 +91,16 @@ class LayerResponse(StreamingMetric):
         details: bool = False,
         **kwargs: Any,
     ) -> None:
-        measures = checked_measures(measures)
+        measures = several_of("measures", measures, MEASURES)
+        check_flag("absolute", absolute)
+        check_flag("details", details)
         if num_classes is not None:
             check_positive_int("num_classes", num_classes)
         super().__init__(**kwargs)
         self.measures = measures
-        self.absolute = bool(absolute)
+        self.absolute = absolute
         self.num_classes = num_classes
-        self.details = bool(details)
+        self.details = details
         self._decoded: tuple[Tensor, tuple[str, ...]] | None = None
         groups = () if num_classes is None else (num_classes + 1,)
         self.add_folded("moments", (3, BY_DATA, len(measures), GROWS, *groups), fold_moments)
@@ -120,7 +123,7 @@ class LayerResponse(StreamingMetric):
         self, activations: Tensor | Mapping[str, Tensor], target: Tensor | None = None
     ) -> None:
         """Add a batch: activations (B, T, ...), or by layer; labels (B,) or (B, T')."""
-        layers = checked_layers(activations)
+        layers = checked_layers(activations, self.device)
         names = self._known_layers() or tuple(layers)
         if set(names) != set(layers):
             raise refuse("activations", f"the layers {list(names)}", f"{list(layers)}")
@@ -195,23 +198,13 @@ class LayerResponse(StreamingMetric):
         return class_of_sample(labels.first[:, 0], self.num_classes)
 
 
-def checked_measures(measures: Any) -> tuple[str, ...]:
-    """One measure or several different ones, as a tuple."""
-    chosen = (measures,) if isinstance(measures, str) else tuple(measures)
-    for measure in chosen:
-        check_choice("measures", measure, MEASURES)
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise refuse("measures", "one measure or several different ones", describe(measures))
-    return chosen
-
-
-def checked_layers(activations: Any) -> dict[str, Tensor]:
+def checked_layers(activations: Any, device: torch.device | None = None) -> dict[str, Tensor]:
     """Activations by the name of the layer, all of as many samples; a bare tensor has no name."""
     layers = dict(activations) if isinstance(activations, Mapping) else {"": activations}
     for name, layer in layers.items():
         if not isinstance(name, str) or len(name.encode()) > NAME_BYTES:
             raise refuse("activations", f"names of at most {NAME_BYTES} letters", describe(name))
-        check_tensor("activations", layer)
+        check_tensor("activations", layer, device)
         if layer.ndim < 3 or 0 in layer.shape[2:]:
             of_layer = f" for the layer {name!r}" if name else ""
             raise refuse("activations", f"(B, T, channels, ...){of_layer}", describe(layer))
