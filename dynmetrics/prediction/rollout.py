@@ -194,7 +194,7 @@ def step_errors(preds: Tensor, target: Tensor, p: float, distance: str) -> Tenso
             # Powers of float32 would leave its range.
             errors = errors.to(torch.float64)
             errors = errors.square() if p == 2 else errors.pow(p)
-    return errors.unsqueeze(2).flatten(2).mean(2, dtype=torch.float64)
+    return errors.unsqueeze(2).flatten(2).mean(2).to(torch.float64)
 
 
 def directions(vectors: Tensor) -> Tensor:
