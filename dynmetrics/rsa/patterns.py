@@ -174,11 +174,9 @@ class PatternMetric(StreamingMetric):
             rows, known = self.folds.rows("fold", fold, batch, self.device)
             return rows, len(self.folds), known
         if isinstance(fold, Tensor):
-            import numpy as np
-
+            check_tensor("fold", fold, self.device if fold.device.type != "cpu" else None)
             # The number of folds is the shape of a state: without `folds` it has to be read.
-            fold = fold.detach() if fold.device.type == "cpu" else fold.cpu()
-            fold = np.asarray(fold)
+            fold = fold.detach().cpu().numpy()
         ids = () if isinstance(fold, int) else parsed_ids("fold", fold)
         # Each is a part of the state: a date among them would take all memory.
         fitting = all(isinstance(i, int) and i <= _LARGEST_FOLD for i in ids)
