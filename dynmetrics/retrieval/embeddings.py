@@ -28,7 +28,9 @@ def checked_embeddings(argument: str, value: Any, device: torch.device | None = 
     return rows.float() if rows.element_size() < 4 else rows
 
 
-def standings(queries: Tensor, gallery: Tensor, right: Tensor, metric: str) -> Iterator[Standing]:
+def standings(
+    queries: Tensor, gallery: Tensor, right: Tensor, metric: str, ties: str
+) -> Iterator[Standing]:
     """How the right candidates stand: indices (Q,) or booleans (Q, C), a block after the other.
 
     A gallery row with a NaN is no candidate, and a query for which it would be right is a miss.
@@ -46,7 +48,7 @@ def standings(queries: Tensor, gallery: Tensor, right: Tensor, metric: str) -> I
         if chosen.dtype is not torch.bool and len(gallery):
             lost = spoilt[chosen.clamp(0, len(gallery) - 1)]
             scores.masked_fill_(lost.unsqueeze(1), torch.nan)
-        yield standing_of(scores, chosen)
+        yield standing_of(scores, chosen, ties)
 
 
 def unit_rows(rows: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ class Standing(NamedTuple):
     level: Tensor
     """Wrong candidates that score the same."""
     before: Tensor
-    """Those of them with a lower index than the first right one."""
+    """Those of them with a lower index than the first right one, if ties are broken by it."""
     shared: Tensor
     """Right candidates with the best right score, at least 1."""
     valid: Tensor
@@ -35,60 +35,68 @@ class Standing(NamedTuple):
     """bool: rows that hold a NaN, which are never right."""
 
 
-def standing_of_index(scores: Tensor, target: Tensor) -> Standing:
+def standing_of_index(scores: Tensor, target: Tensor, ties: str = "lowest_index") -> Standing:
     """From scores (Q, C) and one right candidate each, (Q,); a negative one means none.
 
     An index of C or more is valid and never right.
     """
-    return _block_by_block(_standing_of_index, scores, target)
+    return _block_by_block(_standing_of_index, scores, target, ties)
 
 
-def _standing_of_index(scores: Tensor, target: Tensor) -> Standing:
+def _standing_of_index(scores: Tensor, target: Tensor, ties: str) -> Standing:
     candidates = scores.shape[-1]
     index = target.clamp(0, candidates - 1).unsqueeze(-1)
     own = scores.gather(-1, index)
-    equal = scores == own
-    positions = torch.arange(candidates, device=scores.device)
+    level = _count(torch.eq, scores, own) - 1
+    before = torch.zeros_like(level)
+    if ties == "lowest_index":
+        positions = torch.arange(candidates, device=scores.device)
+        before = _sum((scores == own) & (positions < index))
     return Standing(
-        ahead=_count(scores > own),
-        level=_count(equal) - 1,
-        before=_count(equal & (positions < index)),
-        shared=torch.ones_like(own[..., 0], dtype=torch.float64),
+        ahead=_count(torch.gt, scores, own),
+        level=level,
+        before=before,
+        shared=torch.ones_like(level),
         valid=target >= 0,
         missed=_has_nan(scores) | (target >= candidates),
     )
 
 
-def standing_of_positives(scores: Tensor, positives: Tensor) -> Standing:
+def standing_of_positives(
+    scores: Tensor, positives: Tensor, ties: str = "lowest_index"
+) -> Standing:
     """From scores (Q, C) and a boolean (Q, C) of all right candidates."""
-    return _block_by_block(_standing_of_positives, scores, positives)
+    return _block_by_block(_standing_of_positives, scores, positives, ties)
 
 
-def _standing_of_positives(scores: Tensor, positives: Tensor) -> Standing:
+def _standing_of_positives(scores: Tensor, positives: Tensor, ties: str) -> Standing:
     own = scores.masked_fill(~positives, -torch.inf).amax(-1, keepdim=True)
     equal = scores == own
     level, shared = equal & ~positives, equal & positives
-    positions = torch.arange(scores.shape[-1], device=scores.device)
-    first = torch.where(shared, positions, scores.shape[-1]).amin(-1, keepdim=True)
+    before = torch.zeros_like(own[..., 0], dtype=torch.float64)
+    if ties == "lowest_index":
+        positions = torch.arange(scores.shape[-1], device=scores.device)
+        first = torch.where(shared, positions, scores.shape[-1]).amin(-1, keepdim=True)
+        before = _sum(level & (positions < first))
     return Standing(
-        ahead=_count((scores > own) & ~positives),
-        level=_count(level),
-        before=_count(level & (positions < first)),
-        shared=_count(shared).clamp(min=1),
+        ahead=_sum((scores > own) & ~positives),
+        level=_sum(level),
+        before=before,
+        shared=_sum(shared).clamp(min=1),
         valid=positives.any(-1),
         missed=_has_nan(scores),
     )
 
 
 def _block_by_block(
-    standing: Callable[[Tensor, Tensor], Standing], scores: Tensor, right: Tensor
+    standing: Callable[[Tensor, Tensor, str], Standing], scores: Tensor, right: Tensor, ties: str
 ) -> Standing:
     """`standing` of blocks of rows, joined; at once where there is no such cache."""
     if scores.device.type != "cpu":
-        return standing(scores, right)
+        return standing(scores, right, ties)
     rows = max(1, _BLOCK_ELEMENTS // max(1, scores.shape[-1]))
     pairs = zip(torch.split(scores, rows), torch.split(right, rows), strict=True)
-    blocks = [standing(*pair) for pair in pairs]
+    blocks = [standing(*pair, ties) for pair in pairs]
     return blocks[0] if len(blocks) == 1 else Standing(*map(torch.cat, zip(*blocks, strict=True)))
 
 
@@ -97,7 +105,16 @@ def _has_nan(scores: Tensor) -> Tensor:
     return scores.amax(-1).isnan()
 
 
-def _count(condition: Tensor) -> Tensor:
+def _count(compare: Callable[..., Tensor], scores: Tensor, own: Tensor) -> Tensor:
+    """In how many candidates (Q,) the comparison with `own` (Q, 1) holds."""
+    if scores.device.type != "cpu" or torch.compiler.is_compiling():
+        return _sum(compare(scores, own))
+    # On a CPU floats are added many at a time, booleans one by one; such counts are exact.
+    scores = scores.detach()
+    return compare(scores, own.detach(), out=torch.empty_like(scores)).sum(-1).to(torch.float64)
+
+
+def _sum(condition: Tensor) -> Tensor:
     # Sums of 32 bits are twice as fast as those of 64, and no row is that long.
     return condition.sum(-1, dtype=torch.int32).to(torch.float64)
 

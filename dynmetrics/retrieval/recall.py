@@ -167,7 +167,7 @@ class RecallAtK(StreamingMetric):
             target = torch.arange(len(scores), device=scores.device)
         if not len(scores):
             return
-        sums = self._standing_sums(standing_of(scores, target), scores.shape[1])
+        sums = self._standing_sums(standing_of(scores, target, self.ties), scores.shape[1])
         self.accumulate(**self._sums([sums]))
 
     def _rank(self, known: Tensor, queries: Any, target: Any, *others: Any) -> None:
@@ -183,7 +183,7 @@ class RecallAtK(StreamingMetric):
             return
         self._known = known = known.to(self.device)
         dtype = torch.promote_types(rows.dtype, known.dtype)
-        parts = standings(rows.to(dtype), known.to(dtype), right, self.metric)
+        parts = standings(rows.to(dtype), known.to(dtype), right, self.metric, self.ties)
         self.accumulate(**self._sums([self._added(parts, len(known))]))
 
     def compute(self) -> dict[str, Tensor]:
@@ -217,7 +217,7 @@ class RecallAtK(StreamingMetric):
 
     def _pair_sums(self, queries: Tensor, gallery: Tensor) -> dict[str, Tensor]:
         own = torch.arange(len(queries), device=queries.device)
-        return self._added(standings(queries, gallery, own, self.metric), len(gallery))
+        return self._added(standings(queries, gallery, own, self.metric, self.ties), len(gallery))
 
     def _added(self, blocks: Iterator[Standing], candidates: int) -> dict[str, Tensor]:
         parts = [self._standing_sums(block, candidates) for block in blocks]

@@ -113,7 +113,7 @@ class TopKAccuracy(StreamingMetric):
         scores = checked_scores("preds", preds, self.ks)
         if self.num_classes not in (None, scores.shape[1]):
             raise refuse("preds", f"num_classes={self.num_classes} classes", f"{scores.shape[1]}")
-        standing = standing_of(scores, target)
+        standing = standing_of(scores, target, self.ties)
         hits = torch.stack([hit_chance(standing, k, self.ties) for k in self.ks])
         if self.average == "micro":
             self.accumulate(hits=hits.sum(1), n=standing.valid.sum())
@@ -173,12 +173,12 @@ def checked_scores(argument: str, value: Any, ks: tuple[int, ...]) -> Tensor:
     return scores
 
 
-def standing_of(scores: Tensor, target: Any) -> Standing:
+def standing_of(scores: Tensor, target: Any, ties: str) -> Standing:
     """The standing of the right candidates: indices (Q,) or booleans (Q, C)."""
     right = checked_target(target, len(scores), scores.shape[1], scores.device)
     if right.dtype is torch.bool:
-        return standing_of_positives(scores, right)
-    return standing_of_index(scores, right)
+        return standing_of_positives(scores, right, ties)
+    return standing_of_index(scores, right, ties)
 
 
 def checked_target(target: Any, queries: int, candidates: int, device: torch.device) -> Tensor:
