@@ -15,6 +15,7 @@ from dynmetrics.core.checks import (
 )
 from dynmetrics.core.metric import Axes, StreamingMetric
 from dynmetrics.core.moments import batch_moments, fold_moments, moment_mean, moment_variance
+from dynmetrics.core.plain import on_plain_cpu
 from dynmetrics.prediction.inputs import chunk_size
 from dynmetrics.prediction.point_sets import (
     PointSets,
@@ -24,6 +25,7 @@ from dynmetrics.prediction.point_sets import (
     is_too_long,
 )
 
+_CENTRAL = 16
 CHUNK = 1 << 19
 """Distances held at a time by the search that compares every point with every other."""
 
@@ -197,12 +199,13 @@ def _by_comparison(x: PointSets, y: PointSets) -> Tensor:
     """`nearest` by the distances of all pairs, a chunk of x at a time.
 
     Only the order of the distances is read off the product, and in float64 about a common centre.
-    That is a median, which one point far away does not carry off.
+    That is a median of some points, which one far away does not carry off.
     """
     known, queries = y.points.to(torch.float64), x.points.to(torch.float64)
     # A NaN must stay with its own point, which then is nearest to all and shows in the distance.
     present = is_real(y).unsqueeze(2)
-    centre = known.masked_fill(~present, torch.nan).nanmedian(1, keepdim=True).values
+    some = slice(None, None, max(known.shape[1] // _CENTRAL, 1))
+    centre = known[:, some].masked_fill(~present[:, some], torch.nan).nanmedian(1, True).values
     centre = centre.nan_to_num(0.0, 0.0, 0.0)
     queries, known = queries - centre, known - centre
     norms = known.square().sum(2, keepdim=True).masked_fill(~present, torch.inf)
@@ -211,8 +214,16 @@ def _by_comparison(x: PointSets, y: PointSets) -> Tensor:
     known = torch.cat([-2 * known, norms], 2).mT
     columns = max(known.shape[0] * known.shape[2], 1)
     rows = max(chunk_size(known.device, CHUNK) // columns, 1)
-    found = [torch.bmm(some, known).min(2).indices for some in torch.split(queries, rows, dim=1)]
+    found = [_lowest(torch.bmm(part, known)) for part in torch.split(queries, rows, dim=1)]
     return torch.cat(found, 1)
+
+
+def _lowest(distances: Tensor) -> Tensor:
+    """The index of the first minimum along the last axis; of a NaN, where there is one."""
+    if not on_plain_cpu(distances) or not distances.numel():
+        return distances.min(-1).indices
+    # NumPy's is vectorised, two to five times faster.
+    return torch.from_numpy(distances.numpy().argmin(-1))
 
 
 def _check_options(squared: Any, point_reduction: Any, sides: Any) -> None:

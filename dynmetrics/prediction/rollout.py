@@ -189,7 +189,7 @@ def step_errors(preds: Tensor, target: Tensor, p: float, distance: str) -> Tenso
             raise refuse("preds", "vectors (B, T, ..., D) for a cosine", describe(preds))
         errors = 1 - (directions(preds) * directions(target)).sum(-1).clamp(-1, 1)
     else:
-        errors = (preds - target).abs()
+        errors = (preds - target).abs_()
         if p != 1:
             # Powers of float32 would leave its range.
             errors = errors.to(torch.float64)

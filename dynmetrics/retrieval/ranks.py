@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dynmetrics.core.plain import on_plain_cpu
+
 TIES = ("expected", "optimistic", "pessimistic", "lowest_index")
 
 _BLOCK_ELEMENTS = 1 << 18
@@ -107,11 +109,10 @@ def _has_nan(scores: Tensor) -> Tensor:
 
 def _count(compare: Callable[..., Tensor], scores: Tensor, own: Tensor) -> Tensor:
     """In how many candidates (Q,) the comparison with `own` (Q, 1) holds."""
-    if scores.device.type != "cpu" or torch.compiler.is_compiling():
+    if not on_plain_cpu(scores):
         return _sum(compare(scores, own))
     # On a CPU floats are added many at a time, booleans one by one; such counts are exact.
-    scores = scores.detach()
-    return compare(scores, own.detach(), out=torch.empty_like(scores)).sum(-1).to(torch.float64)
+    return compare(scores, own, out=torch.empty_like(scores)).sum(-1).to(torch.float64)
 
 
 def _sum(condition: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import has_torch_function
 
+from dynmetrics.core.plain import on_plain_cpu
 from dynmetrics.temporal.inputs import wide
 
 TIES = ("lowest_index", "optimistic", "pessimistic")
@@ -180,20 +180,6 @@ def _chunk_elements(scores: Tensor) -> int:
         return max(1 << 20, scores.numel() // 8)
     # Half precision needs memory for wider copies too.
     return _CHUNK_ELEMENTS // (4 if scores.element_size() < 4 else 1)
-
-
-def on_plain_cpu(scores: Tensor) -> bool:
-    """Whether values may be looked at, because no device has to be waited for.
-
-    Not while a compiler, a tracer or a gradient watches.
-    """
-    return (
-        type(scores) is Tensor
-        and scores.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and not has_torch_function((scores,))
-        and not (scores.requires_grad and torch.is_grad_enabled())
-    )
 
 
 def ranks_in_chunk(chunk: Chunk, index: Tensor, ties: str) -> Tensor:
