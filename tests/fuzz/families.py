@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections import Counter
 from pathlib import Path
 
 import dynmetrics
@@ -52,3 +53,13 @@ def public_metrics() -> set[type[StreamingMetric]]:
 
 CONTRACTS = contracts()
 """Collected once: importing the tests takes seconds."""
+
+CASES: Counter[str] = Counter()
+"""How many cases of the test that runs each metric stood."""
+
+
+def law_of(contract: type[MetricContract]) -> MetricContract:
+    """The contract at work, for one case more."""
+    law = contract()
+    CASES[type(law.make()).__name__] += 1
+    return law

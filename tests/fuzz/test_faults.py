@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dynmetrics.core import StreamingMetric
 from tests.contract import Batch, MetricContract, assert_equal_states, fed, quietly, values
-from tests.fuzz.families import CONTRACTS, EXAMPLES, name_of, public_metrics
+from tests.fuzz.families import CASES, CONTRACTS, EXAMPLES, law_of, name_of, public_metrics
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 
@@ -84,7 +84,7 @@ FAULTS: dict[str, Callable[[Tensor], Any]] = {
 @campaign
 @given(data=st.data())
 def test_a_faulty_input(contract: type[MetricContract], data: st.DataObject) -> None:
-    law = contract()
+    law = law_of(contract)
     metric, batches = law.make(), law.batches()
     fed(metric, batches[:2])
     before = quietly(metric.compute)
@@ -139,6 +139,7 @@ def test_junk_options(cls: type[StreamingMetric]) -> None:
         if name in RUNTIME or parameter.kind is inspect.Parameter.VAR_KEYWORD:
             continue
         for junk in JUNK:
+            CASES[cls.__name__] += 1
             error = _refusal(lambda: cls(**{**good, name: junk}))  # noqa: B023
             if parameter.annotation in ("bool", bool) and not isinstance(junk, bool):
                 assert error, f"{name}={junk!r} is no switch"

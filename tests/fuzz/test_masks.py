@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dynmetrics.core import StreamingMetric
 from tests.contract import Batch, MetricContract, assert_same, fed, quietly
-from tests.fuzz.families import CONTRACTS, EXAMPLES, name_of
+from tests.fuzz.families import CONTRACTS, EXAMPLES, law_of, name_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -44,7 +44,7 @@ NUMBERS = (10**12, -(10**12), 3, 0)
 def test_masked_entries(
     contract: type[MetricContract], seed: int, share: float, data: st.DataObject
 ) -> None:
-    law = contract()
+    law = law_of(contract)
     generator = torch.Generator().manual_seed(seed)
     metric, batches = law.make(), law.batches()
     masked = [_masked(metric, batch, share, generator) for batch in batches]
@@ -68,7 +68,7 @@ def test_masked_entries(
 @campaign
 @given(seed=st.integers(0, 2**31), number=st.sampled_from(GARBAGE))
 def test_steps_behind_the_length(contract: type[MetricContract], seed: int, number: float) -> None:
-    law = contract()
+    law = law_of(contract)
     generator = torch.Generator().manual_seed(seed)
     batches, spoilt, hidden = [], [], False
     for batch in law.batches():

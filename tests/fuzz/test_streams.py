@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dynmetrics.core import StreamingMetric
 from tests.contract import Batch, MetricContract, assert_same, fed, quietly
-from tests.fuzz.families import CONTRACTS, EXAMPLES, name_of, public_metrics
+from tests.fuzz.families import CONTRACTS, EXAMPLES, law_of, name_of, public_metrics
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -36,7 +36,7 @@ def test_every_public_metric_is_in_the_campaign() -> None:
 def test_a_stream_in_any_form(
     contract: type[MetricContract], seed: int, data: st.DataObject
 ) -> None:
-    law = contract()
+    law = law_of(contract)
     # The batches of the contract, each input in a form of its own; then as cut as it allows.
     batches = law.batches()
     if "any_split_in_any_order" not in law.optout and not getattr(law, "depends_on_order", False):
