@@ -47,6 +47,8 @@ class BrainRDMs:
 
     def __post_init__(self) -> None:
         check_tensor("rdms", self.rdms)
+        if self.rdms.is_meta:
+            raise refuse("rdms", "numbers", describe(self.rdms))
         shape = self.rdms.shape
         if self.rdms.ndim not in (2, 3, 4) or shape[-1] != shape[-2] or 0 in shape:
             expected = "the shape (K, K), (S, K, K) or (S, Tb, K, K)"

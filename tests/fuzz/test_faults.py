@@ -127,7 +127,9 @@ def _refusal(call: Callable[[], object]) -> str | None:
 
 
 JUNK: tuple[Any, ...] = ("junk", "", -1, 0, 10**30, 1.5, -0.5, float("nan"), float("inf"), None,
-        True, [], {}, b"x", object(), (1, "a"), torch.zeros(2), torch.tensor(1.0))  # fmt: skip
+        True, [], {}, b"x", object(), (1, "a"), torch.zeros(2), torch.tensor(1.0),
+        torch.eye(4).to_sparse(), torch.eye(4, device="meta"), torch.eye(4, dtype=torch.complex64),
+        )  # fmt: skip
 RUNTIME = {"self", "kwargs"}
 
 
