@@ -227,3 +227,13 @@ def test_an_entry_of_a_result_takes_what_its_metric_takes() -> None:
     assert float(suite.compute()["entry"]) == 0.5
     with pytest.raises(ValueError, match="'msk', which no metric takes"):
         suite.update(preds=LOGITS, target=LABELS, msk=LABELS >= 0)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_tensors_of_another_kind_are_refused() -> None:
+    quantised = torch.quantize_per_tensor(torch.ones(1, 2, 2), 0.1, 0, torch.quint8)
+    with pytest.raises(ValueError, match="preds: expected a real dense tensor"):
+        TemporalAccuracy().update(quantised, LABELS)
+    ever, path = torch.tensor([True]), torch.zeros(1, 2, 3)
+    with pytest.raises(ValueError, match="success: expected a tensor on the metric's device"):
+        control.SPL().update(ever.to("meta"), path, path[:, 0])

@@ -15,7 +15,7 @@ from dynmetrics.control.episodes import (
     steps_within,
 )
 from dynmetrics.control.success import checked_success
-from dynmetrics.core.checks import describe, device_of, refuse
+from dynmetrics.core.checks import check_tensor, describe, device_of, refuse
 
 
 class SPL(EpisodeMean):
@@ -154,8 +154,9 @@ def checked_paths(positions: Any, goal: Any, device: torch.device) -> tuple[Tens
 
 def checked_outcomes(success: Any, positions: Tensor) -> Tensor:
     """Success (N,) beside positions (N, T, D): 1 or 0."""
+    check_tensor("success", success, positions.device)
     outcomes = checked_success(success)
-    if outcomes.shape != positions.shape[:1] or outcomes.device != positions.device:
+    if outcomes.shape != positions.shape[:1]:
         raise refuse("success", f"the shape (N,) = ({len(positions)},)", describe(success))
     return outcomes
 

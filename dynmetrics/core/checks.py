@@ -77,7 +77,7 @@ def check_tensor(argument: str, value: Any, device: torch.device | None = None) 
         if isinstance(value, Mapping):
             hint = " (a network with several outputs: choose one by network_output)"
         raise refuse(argument, f"a tensor{hint}", describe(value))
-    if value.is_complex() or value.layout is not torch.strided:
+    if value.is_complex() or value.layout is not torch.strided or value.is_quantized:
         raise refuse(argument, "a real dense tensor", describe(value))
     if device is not None and value.device != device:
         raise refuse(argument, f"a tensor on the metric's device {device}", describe(value))
