@@ -134,7 +134,9 @@ class SoftSPL(EpisodeMean):
         group = self.checked_task(task, points)
         lengths, too_long = checked_lengths(lengths, points)
         best = shortest_path(points, goals, shortest)
-        end = torch.linalg.vector_norm(at_last_step(points, lengths) - goals, dim=1)
+        end = torch.linalg.vector_norm(
+            at_last_step(points, lengths) - goals, dim=1, dtype=torch.float64
+        )
         soft = torch.where(best > 0, (1 - end / best).clamp(min=0), 1.0)
         values = soft * path_efficiency(best, travelled(points, lengths))
         if failed is not None:
@@ -163,7 +165,7 @@ def checked_outcomes(success: Any, positions: Tensor) -> Tensor:
 
 def travelled(positions: Tensor, lengths: Tensor) -> Tensor:
     """The length (N,) of the way up to the last valid step."""
-    steps = torch.linalg.vector_norm(positions.diff(dim=1), dim=2)
+    steps = torch.linalg.vector_norm(positions.diff(dim=1), dim=2, dtype=torch.float64)
     within = steps_within(lengths - 1, steps.shape[1])
     return torch.where(within, steps, 0.0).sum(1)
 
@@ -171,7 +173,9 @@ def travelled(positions: Tensor, lengths: Tensor) -> Tensor:
 def shortest_path(positions: Tensor, goal: Tensor, shortest: Any) -> Tensor:
     """The shortest way (N,): as given, else the straight line; NaN where there is none."""
     if shortest is None:
-        straight: Tensor = torch.linalg.vector_norm(goal - positions[:, 0], dim=1)
+        straight: Tensor = torch.linalg.vector_norm(
+            goal - positions[:, 0], dim=1, dtype=torch.float64
+        )
         return straight
     best = checked_floats("shortest", shortest, "N", positions.device)
     if best.shape != positions.shape[:1]:
@@ -201,7 +205,7 @@ def path_length(positions: Tensor) -> Tensor:
     """
     points = checked_floats("positions", positions, "NTD", device_of("positions", positions))
     lengths, _ = checked_lengths(None, points)
-    return travelled(points, lengths)
+    return travelled(points, lengths).to(points.dtype)
 
 
 def spl(success: Tensor, positions: Tensor, goal: Tensor, **options: Any) -> float:
